@@ -24,7 +24,7 @@ var table = []undone{
 		`counted != "" && counted != found.Generation.Overlay {`, `counted != "" && counted != found.Generation.Overlay && false {`, "TestArgumentsThatLoseTheNetwork", ""},
 	{"", "the look whether it came up before", "bootagent/boot/initramfs/prepare.go",
 		"if running != layer.Kernel.Release || !found.Unchanged {", "if running != layer.Kernel.Release {", "TestArgumentsThatCannotBeEntered", ""},
-	{"", "the comparison of features", "bootagent/boot/kernel/apparmor/apparmor.go",
+	{"", "the comparison of features", "bootagent/boot/root/apparmor.go",
 		"if len(lacking) > 0 {", "if len(lacking) > 0 && false {", "TestPolicyForAnotherKernelIsNotLoaded", ""},
 	{"", "the limit of its silence", "bootagent/boot/kernel/watchdog.go",
 		"silent > p.Limit {", "silent > 1000*p.Limit {", "TestProgress", ""},

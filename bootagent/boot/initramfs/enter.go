@@ -14,7 +14,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/caisson-os/caisson/bootagent/boot/handover"
-	"github.com/caisson-os/caisson/bootagent/boot/kernel/apparmor"
 	"github.com/caisson-os/caisson/bootagent/boot/network/table"
 	"github.com/caisson-os/caisson/bootagent/boot/root"
 	"github.com/caisson-os/caisson/bootagent/record/state"
@@ -142,7 +141,7 @@ func (b *boot) loadPolicy(context.Context) error {
 	if err := tpm.MountSecurityfs(); err != nil {
 		return err
 	}
-	n, err := apparmor.Load(newRoot, policy)
+	n, err := root.LoadProfiles(newRoot, policy)
 	if err != nil {
 		return err
 	}

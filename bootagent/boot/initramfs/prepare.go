@@ -13,7 +13,6 @@ import (
 	"strings"
 
 	"github.com/caisson-os/caisson/bootagent/boot/kernel"
-	"github.com/caisson-os/caisson/bootagent/boot/kernel/firmware"
 	"github.com/caisson-os/caisson/bootagent/boot/root"
 	"github.com/caisson-os/caisson/bootagent/fetch/stage"
 	"github.com/caisson-os/caisson/bootagent/record/state"
@@ -179,10 +178,10 @@ func (p *preparer) enterKernel(ctx context.Context, from oci.Source, found *trac
 	p.say("kexec: kernel %s, arguments %s", layer.Kernel.Release, strings.Join(line.Words, " "))
 	err := p.disk.stager(from).Verified(ctx, stage.Kernel(*layer)...)
 	if err == nil {
-		err = firmware.Kexec(p.machine.variables, runtime.GOARCH)
+		err = root.CheckKexec(p.machine.variables, runtime.GOARCH)
 	}
 	if err == nil {
-		err = firmware.Check(p.machine.variables, p.disk.store.Path(layer.Kernel.Digest))
+		err = root.CheckKernel(p.machine.variables, p.disk.store.Path(layer.Kernel.Digest))
 	}
 	if err == nil {
 		err = p.load(found, layer, line.Words)

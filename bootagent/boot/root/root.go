@@ -4,6 +4,10 @@
 // verified and in the store: it stacks them, hands the node over and fills in the
 // record. The loader enters it by switch_root(8), a running node by a soft-reboot where that is
 // enough, see [Class], and else by way of the loader.
+//
+// What a root is entered with is held to the machine before: its kernel to what firmware would start,
+// see [CheckKernel], and its AppArmor profiles to what the kernel that runs knows, which takes them as
+// they were compiled at build time, see [LoadProfiles] and apparmor(7).
 package root
 
 import (

@@ -13,7 +13,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/caisson-os/caisson/bootagent/boot/kernel/firmware"
 	"github.com/caisson-os/caisson/bootagent/boot/root"
 	"github.com/caisson-os/caisson/bootagent/fetch/stage"
 	"github.com/caisson-os/caisson/bootagent/record/state"
@@ -86,7 +85,7 @@ func (d *Destination) Enters(store *layers.Store, layer string) error {
 			return err
 		}
 	}
-	return firmware.Check(d.path(efivar.Dir), store.Path(l.Kernel.Digest))
+	return root.CheckKernel(d.path(efivar.Dir), store.Path(l.Kernel.Digest))
 }
 
 // stagedBytes counts the bytes fetched of a layer, in however many attempts.

@@ -9,7 +9,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/caisson-os/caisson/bootagent/boot/kernel/apparmor"
+	"github.com/caisson-os/caisson/bootagent/boot/root"
 	"github.com/caisson-os/caisson/bootagent/fetch/stage"
 	"github.com/caisson-os/caisson/bootagent/items"
 	"github.com/caisson-os/caisson/bootagent/items/units"
@@ -86,7 +86,7 @@ func (l *Look) cannot(o *spec.Overlay) ([]spec.Drift, error) {
 
 // profiles are those of AppArmor that are not as the layer says.
 func profiles(b *state.Boot) []spec.Drift {
-	drift, err := apparmor.Check(b.Layer.AppArmor)
+	drift, err := root.CheckProfiles(b.Layer.AppArmor)
 	if err != nil {
 		drift = append(drift, spec.Drift{Item: "apparmor", Key: "profiles", Action: spec.ActionRefuse, Reason: err.Error()})
 	}

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package firmware
+package root
 
 import (
 	"crypto/rand"
@@ -43,9 +43,9 @@ func signedBy(t *testing.T, name string) (kernel []byte, certificate *x509.Certi
 	return kernel, certificate
 }
 
-// TestCheck: behind firmware that verifies ours is entered, and neither somebody else's, which the
+// TestCheckKernel: behind firmware that verifies ours is entered, and neither somebody else's, which the
 // running kernel may trust, nor one that nobody signed. Elsewhere each is.
-func TestCheck(t *testing.T) {
+func TestCheckKernel(t *testing.T) {
 	ours, site := signedBy(t, "site")
 	debians, _ := signedBy(t, "Debian Secure Boot Signer")
 	sum, err := cms.ImageDigest(ours)
@@ -88,7 +88,7 @@ func TestCheck(t *testing.T) {
 		if err := os.WriteFile(kernel, c.kernel, 0o600); err != nil {
 			t.Fatal(err)
 		}
-		err := Check(dir, kernel)
+		err := CheckKernel(dir, kernel)
 		if (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: %v, want %q", c.what, err, c.want)
 		}
@@ -96,13 +96,13 @@ func TestCheck(t *testing.T) {
 			t.Errorf("%s: the code %q", c.what, refusal.Of(err))
 		}
 	}
-	if err := Check(t.TempDir(), "none"); err != nil {
+	if err := CheckKernel(t.TempDir(), "none"); err != nil {
 		t.Errorf("where nothing is verified the kernel is looked at: %v", err)
 	}
 }
 
-// TestKexec: a kernel of arm64 enters none where it is locked down.
-func TestKexec(t *testing.T) {
+// TestCheckKexec: a kernel of arm64 enters none where it is locked down.
+func TestCheckKexec(t *testing.T) {
 	for _, c := range []struct {
 		arch    string
 		on      []byte
@@ -114,7 +114,7 @@ func TestKexec(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		if err := Kexec(dir, c.arch); (refusal.Of(err) == refusal.Kernel) != c.refuses || (err != nil) != c.refuses {
+		if err := CheckKexec(dir, c.arch); (refusal.Of(err) == refusal.Kernel) != c.refuses || (err != nil) != c.refuses {
 			t.Errorf("%s, SecureBoot %v: %v", c.arch, c.on, err)
 		}
 	}

@@ -1,13 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package firmware holds a kernel behind a kexec to what the machine's firmware would start.
-//
-// A kernel under lockdown asks for less: whom its distribution trusts counts there beside the
-// firmware's db, so that Debian's own kernels are entered whose loader the firmware would refuse.
-// And it says no more than "key rejected", when the node has left what ran.
-//
-// Only bootagent/boot/initramfs and bootagent/node/destination import it.
-package firmware
+package root
 
 import (
 	"bytes"
@@ -25,10 +18,10 @@ import (
 // largest is more than any kernel or variable has.
 const largest = 256 << 20
 
-// Kexec refuses every kernel where the running one, of an architecture, enters none: Debian's for arm64
+// CheckKexec refuses every kernel where the running one, of an architecture, enters none: Debian's for arm64
 // have kexec_load(2) alone, which lockdown denies, and they are locked down where firmware verifies.
 // variables is [efivar.Dir].
-func Kexec(variables, arch string) error {
+func CheckKexec(variables, arch string) error {
 	on, err := verifies(variables)
 	if err != nil || !on || arch != "arm64" {
 		return err
@@ -36,9 +29,13 @@ func Kexec(variables, arch string) error {
 	return refusal.New(refusal.Kernel, "the running kernel is locked down, and those for arm64 enter no other then, whoever signed it")
 }
 
-// Check refuses a kernel, a file, that the firmware would not start. Where variables are not shown, or
-// say that nothing is verified, every kernel is entered.
-func Check(variables, kernel string) error {
+// CheckKernel refuses a kernel, a file, that the firmware would not start. Where variables are not
+// shown, or say that nothing is verified, every kernel is entered.
+//
+// A kernel under lockdown asks for less: whom its distribution trusts counts there beside the
+// firmware's db, so that Debian's own kernels are entered whose loader the firmware would refuse.
+// And it says no more than "key rejected", when the node has left what ran.
+func CheckKernel(variables, kernel string) error {
 	on, err := verifies(variables)
 	if err != nil || !on {
 		return err

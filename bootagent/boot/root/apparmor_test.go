@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package apparmor
+package root
 
 import (
 	"errors"
@@ -16,15 +16,15 @@ import (
 
 func kernel(t *testing.T, profiles string) string {
 	t.Helper()
-	old := Kernel
-	Kernel = t.TempDir()
-	t.Cleanup(func() { Kernel = old })
+	old := appArmor
+	appArmor = t.TempDir()
+	t.Cleanup(func() { appArmor = old })
 	for name, text := range map[string]string{"profiles": profiles, ".replace": ""} {
-		if err := os.WriteFile(filepath.Join(Kernel, name), []byte(text), 0o644); err != nil {
+		if err := os.WriteFile(filepath.Join(appArmor, name), []byte(text), 0o644); err != nil {
 			t.Fatal(err)
 		}
 	}
-	return Kernel
+	return appArmor
 }
 
 var policy = spec.LoadedPolicy{Profiles: []spec.LoadedProfile{
@@ -33,9 +33,9 @@ var policy = spec.LoadedPolicy{Profiles: []spec.LoadedProfile{
 	{Name: "name with (blank)", Mode: "complain", File: "/p/other"},
 }}
 
-func TestCheck(t *testing.T) {
+func TestCheckProfiles(t *testing.T) {
 	kernel(t, "web (enforce)\nname with (blank) (enforce)\nforeign (enforce)\n")
-	got, err := Check(policy)
+	got, err := CheckProfiles(policy)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -58,17 +58,17 @@ func TestLoad(t *testing.T) {
 		t.Fatal(err)
 	}
 	one := compiledAgainst(t, root, "", policy.Profiles[:2]...)
-	if n, err := Load(root, one); n != 2 || err != nil {
+	if n, err := LoadProfiles(root, one); n != 2 || err != nil {
 		t.Fatalf("%d, %v", n, err)
 	}
 	if got, _ := os.ReadFile(filepath.Join(dir, ".replace")); string(got) != "binary" {
 		t.Errorf("the kernel was given %q", got)
 	}
-	if _, err := Load(root, compiledAgainst(t, root, "", policy.Profiles...)); !errors.Is(err, os.ErrNotExist) {
+	if _, err := LoadProfiles(root, compiledAgainst(t, root, "", policy.Profiles...)); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("a missing file was loaded: %v", err)
 	}
-	Kernel = filepath.Join(dir, "none")
-	if _, err := Load(root, one); refusal.Of(err) != refusal.AppArmor {
+	appArmor = filepath.Join(dir, "none")
+	if _, err := LoadProfiles(root, one); refusal.Of(err) != refusal.AppArmor {
 		t.Errorf("on a kernel without AppArmor: %v", err)
 	}
 }

@@ -1,11 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package apparmor loads profiles that were compiled at build time into the
-// kernel, and compares what the kernel has with what the layer says. There is
-// no parser on the node: see apparmor(7) and the files of securityfs below
-// apparmor/. Only bootagent/boot/initramfs
-// and bootagent/node/look import it.
-package apparmor
+package root
 
 import (
 	"errors"
@@ -24,18 +19,18 @@ import (
 	"github.com/caisson-os/caisson/spec/refusal"
 )
 
-// Kernel is where the kernel shows AppArmor; a variable so that tests can give
+// appArmor is where the kernel shows AppArmor; a variable so that tests can give
 // it a directory.
-var Kernel = "/sys/kernel/security/apparmor"
+var appArmor = "/sys/kernel/security/apparmor"
 
 // maxPolicy caps one compiled file; the largest seen in the wild has under 2 MiB.
 const maxPolicy = 16 << 20
 
-// Load writes the compiled files, below root, into the kernel and returns how
+// LoadProfiles writes the compiled files, below root, into the kernel and returns how
 // many profiles they hold. Loading a profile again replaces it. What this kernel
 // cannot enforce as it was compiled is not loaded at all.
-func Load(root string, policy spec.LoadedPolicy) (int, error) {
-	if _, err := os.Stat(Kernel); errors.Is(err, fs.ErrNotExist) {
+func LoadProfiles(root string, policy spec.LoadedPolicy) (int, error) {
+	if _, err := os.Stat(appArmor); errors.Is(err, fs.ErrNotExist) {
 		return 0, refusal.New(refusal.AppArmor, "the layer has %d AppArmor profiles and this kernel has no AppArmor", len(policy.Profiles))
 	}
 	if err := supported(root, policy); err != nil {
@@ -66,7 +61,7 @@ func loadFile(name string) error {
 	if err != nil {
 		return err
 	}
-	f, err := os.OpenFile(filepath.Join(Kernel, ".replace"), os.O_WRONLY, 0)
+	f, err := os.OpenFile(filepath.Join(appArmor, ".replace"), os.O_WRONLY, 0)
 	if err != nil {
 		return err
 	}
@@ -75,17 +70,17 @@ func loadFile(name string) error {
 	return err
 }
 
-// Loaded reads the kernel's list: profile name → mode.
-func Loaded() (map[string]string, error) {
-	data, err := os.ReadFile(filepath.Join(Kernel, "profiles"))
+// profiles reads the kernel's list: profile name → mode.
+func profiles() (map[string]string, error) {
+	data, err := os.ReadFile(filepath.Join(appArmor, "profiles"))
 	if err != nil {
 		return nil, err
 	}
-	return parse(string(data)), nil
+	return parseProfiles(string(data)), nil
 }
 
-// parse reads lines such as "/usr/sbin/tcpdump (enforce)"; names may hold blanks.
-func parse(text string) map[string]string {
+// parseProfiles reads lines such as "/usr/sbin/tcpdump (enforce)"; names may hold blanks.
+func parseProfiles(text string) map[string]string {
 	modes := map[string]string{}
 	for _, line := range strings.Split(text, "\n") {
 		if i := strings.LastIndex(line, " ("); i > 0 {
@@ -95,12 +90,12 @@ func parse(text string) map[string]string {
 	return modes
 }
 
-// Check returns how the kernel differs from the layer.
-func Check(policy spec.LoadedPolicy) ([]spec.Drift, error) {
+// CheckProfiles returns how the kernel differs from the layer.
+func CheckProfiles(policy spec.LoadedPolicy) ([]spec.Drift, error) {
 	if len(policy.Profiles) == 0 {
 		return nil, nil
 	}
-	have, err := Loaded()
+	have, err := profiles()
 	if err != nil {
 		return nil, err
 	}
@@ -177,7 +172,7 @@ func has(path, word string) bool {
 	if !filepath.IsLocal(path) {
 		return false
 	}
-	text, err := ownfiles.ReadPublic(filepath.Join(Kernel, "features", path), maxFeatures)
+	text, err := ownfiles.ReadPublic(filepath.Join(appArmor, "features", path), maxFeatures)
 	if err != nil {
 		return false
 	}

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package apparmor
+package root
 
 import (
 	"crypto/sha256"
@@ -83,18 +83,18 @@ func TestPolicyForAnotherKernelIsNotLoaded(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(root, "web"), []byte("binary"), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := Load(root, compiledAgainst(t, root, "io_uring {mask {sqpoll\n}\n}\n", web)); refusal.Of(err) != refusal.AppArmor {
+	if _, err := LoadProfiles(root, compiledAgainst(t, root, "io_uring {mask {sqpoll\n}\n}\n", web)); refusal.Of(err) != refusal.AppArmor {
 		t.Errorf("%v, want apparmor", err)
 	}
 	other := compiledAgainst(t, root, "capability {0xffffff\n}\n", web)
 	other.Features = "sha256:00"
-	if _, err := Load(root, other); refusal.Of(err) != refusal.Layer {
+	if _, err := LoadProfiles(root, other); refusal.Of(err) != refusal.Layer {
 		t.Errorf("features that the description does not name: %v", err)
 	}
-	if got, _ := os.ReadFile(filepath.Join(Kernel, ".replace")); len(got) > 0 {
+	if got, _ := os.ReadFile(filepath.Join(appArmor, ".replace")); len(got) > 0 {
 		t.Errorf("the kernel was given %q", got)
 	}
-	if n, err := Load(root, compiledAgainst(t, root, "capability {0xffffff\n}\n", web)); n != 1 || err != nil {
+	if n, err := LoadProfiles(root, compiledAgainst(t, root, "capability {0xffffff\n}\n", web)); n != 1 || err != nil {
 		t.Errorf("%d, %v", n, err)
 	}
 }

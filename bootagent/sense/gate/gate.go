@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package gate answers the question "did it work": it looks at the health checks of
-// an overlay until all of them have held for their time, or one has failed too often.
+// Package gate says whether a node may act now and whether that worked.
 //
-// Nothing waits here. [Prober.Look] looks once at what is due and returns a [Record]
+// [May] compares a clock with the intervals of a signed overlay, and says what is waited for. It
+// knows neither rules nor time zones, which were resolved when the site was published.
+//
+// The health checks of an overlay are looked at until all of them have held for their time, or one
+// has failed too often. Nothing waits here: [Prober.Look] looks once at what is due and returns a [Record]
 // of it; [Record.Judge] is the decision, of a record and a time alone. The record is
 // kept in a file of this boot, so that an agent that was restarted goes on where it
 // was. What comes of a verdict is decided in package decide.

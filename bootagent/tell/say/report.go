@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"github.com/caisson-os/caisson/bootagent/record/state"
-	"github.com/caisson-os/caisson/bootagent/sense/window"
+	"github.com/caisson-os/caisson/bootagent/sense/gate"
 	"github.com/caisson-os/caisson/internal/durable"
 	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/spec/rules"
@@ -43,7 +43,7 @@ func nextWindow(m *spec.Maintenance, now time.Time) (next *spec.NextWindow) {
 		return nil
 	}
 	for name, w := range m.Windows {
-		i, ok := window.Coming(w, now)
+		i, ok := gate.Coming(w, now)
 		if ok && (next == nil || i.From.Before(next.From) || i.From.Equal(next.From) && name < next.Name) {
 			next = &spec.NextWindow{Name: name, Interval: i}
 		}

@@ -1,10 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package window answers whether a node may act now: it compares a clock with the
-// intervals of a signed overlay, and says what it waits for. It knows neither rules
-// nor time zones, which were resolved when the site was published. Packages that start
-// something that may disturb import it.
-package window
+package gate
 
 import (
 	"errors"

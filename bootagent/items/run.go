@@ -11,7 +11,7 @@ import (
 
 	"github.com/caisson-os/caisson/bootagent/items/exec"
 	"github.com/caisson-os/caisson/bootagent/items/item"
-	"github.com/caisson-os/caisson/bootagent/tell/trace"
+	"github.com/caisson-os/caisson/bootagent/sense/uptime"
 	"github.com/caisson-os/caisson/spec"
 )
 
@@ -30,7 +30,7 @@ type run struct {
 	drifted map[wish]bool  // with To left empty: all that is drift, nil for everything; the rest is a change taken back
 	failed  [][]spec.Drift // corrections that the guard took note of, of an Apply that complained
 	changed bool           // so what a later item saw in the preflight may be stale
-	trace   trace.Recorder
+	trace   uptime.Recorder
 }
 
 func newRun(items []item.Item, j item.Journal) *run {

@@ -20,8 +20,8 @@ import (
 	"github.com/caisson-os/caisson/bootagent/node/session"
 	"github.com/caisson-os/caisson/bootagent/record/state"
 	"github.com/caisson-os/caisson/bootagent/record/track"
-	"github.com/caisson-os/caisson/bootagent/sense/deadline"
 	"github.com/caisson-os/caisson/bootagent/sense/gate"
+	"github.com/caisson-os/caisson/bootagent/sense/uptime"
 	"github.com/caisson-os/caisson/internal/paths"
 	"github.com/caisson-os/caisson/oci/sign"
 	"github.com/caisson-os/caisson/oci/trust"
@@ -145,7 +145,7 @@ func TestAChangeHasToPassItsGates(t *testing.T) {
 		t.Fatalf("in effect: generation %d, swappiness %s, current %+v, staged %q", st.Generation, m.swappiness(""), m.state().Current, st.Staged)
 	}
 	bounds := func(after time.Duration) (over bool, err error) {
-		return deadline.Over(m.root+paths.RunJudged, m.kernel.Up()+after, 0)
+		return uptime.DeadlineOver(m.root+paths.RunJudged, m.kernel.Up()+after, 0)
 	}
 	if over, err := bounds(15 * time.Minute); over || err != nil {
 		t.Errorf("an agent that is late is ended: %v, %v", over, err)

@@ -16,7 +16,7 @@ import (
 	"github.com/caisson-os/caisson/bootagent/node/session"
 	"github.com/caisson-os/caisson/bootagent/record/state"
 	"github.com/caisson-os/caisson/bootagent/record/track"
-	"github.com/caisson-os/caisson/bootagent/tell/trace"
+	"github.com/caisson-os/caisson/bootagent/sense/uptime"
 	"github.com/caisson-os/caisson/internal/paths"
 	"github.com/caisson-os/caisson/layers"
 	"github.com/caisson-os/caisson/oci"
@@ -38,7 +38,7 @@ type machine struct {
 type kernel struct{ passed atomic.Int64 }
 
 // Up implements trial.Clock.
-func (k *kernel) Up() time.Duration { return trace.Uptime() + time.Duration(k.passed.Load()) }
+func (k *kernel) Up() time.Duration { return uptime.Now() + time.Duration(k.passed.Load()) }
 
 // Sleep implements trial.Clock.
 func (k *kernel) Sleep(_ context.Context, d time.Duration) { k.passed.Add(int64(d)) }

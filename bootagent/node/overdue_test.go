@@ -17,7 +17,7 @@ import (
 	"github.com/caisson-os/caisson/bootagent/node/session"
 	"github.com/caisson-os/caisson/bootagent/process"
 	"github.com/caisson-os/caisson/bootagent/record/state"
-	"github.com/caisson-os/caisson/bootagent/sense/deadline"
+	"github.com/caisson-os/caisson/bootagent/sense/uptime"
 	"github.com/caisson-os/caisson/internal/paths"
 	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/test/require"
@@ -69,7 +69,7 @@ func TestAScriptHasATimeoutOfItsOwn(t *testing.T) {
 	m.publishItems(1, layerNamed("a"), spec.Items{Sysctl: []spec.Sysctl{{Key: "vm/swappiness", Value: "20"}},
 		Exec: []spec.Exec{{Name: "a", Data: "#!/bin/sh\ncp " + m.root + paths.RunDeadline + " " + m.root + "/during\nexec sleep 3\n", Blocking: "foreground", Timeout: 900}}})
 	m.boot()
-	if err := deadline.Begin(m.root+paths.RunDeadline, m.kernel.Up()); err != nil {
+	if err := uptime.BeginDeadline(m.root+paths.RunDeadline, m.kernel.Up()); err != nil {
 		t.Fatal(err)
 	}
 	n, err := Open(t.Context(), traced(session.Options{Root: m.root, Kernel: &m.kernel, Say: t.Logf, Made: 2 * time.Second}), m.bootstrap())
@@ -80,10 +80,10 @@ func TestAScriptHasATimeoutOfItsOwn(t *testing.T) {
 	if err := errors.Join(err, n.Close()); err != nil || st.Health != spec.HealthOK || m.swappiness("") != "20" {
 		t.Errorf("%+v, %v, swappiness %s", st, err, m.swappiness(""))
 	}
-	if over, err := deadline.Over(m.root+"/during", m.kernel.Up()+20*time.Minute, 15*time.Minute); over || err != nil {
+	if over, err := uptime.DeadlineOver(m.root+"/during", m.kernel.Up()+20*time.Minute, 15*time.Minute); over || err != nil {
 		t.Errorf("the machine is started over while its script runs: %v, %v", over, err)
 	}
-	if over, err := deadline.Over(m.root+"/during", m.kernel.Up()+40*time.Minute, 15*time.Minute); !over || err != nil {
+	if over, err := uptime.DeadlineOver(m.root+"/during", m.kernel.Up()+40*time.Minute, 15*time.Minute); !over || err != nil {
 		t.Errorf("the machine is never started over: %v, %v", over, err)
 	}
 	if _, err := os.Stat(m.root + paths.RunDeadline); err == nil {

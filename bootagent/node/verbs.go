@@ -22,10 +22,9 @@ import (
 	"github.com/caisson-os/caisson/bootagent/record"
 	"github.com/caisson-os/caisson/bootagent/record/state"
 	"github.com/caisson-os/caisson/bootagent/record/track"
-	"github.com/caisson-os/caisson/bootagent/sense/deadline"
 	"github.com/caisson-os/caisson/bootagent/sense/gate"
+	"github.com/caisson-os/caisson/bootagent/sense/uptime"
 	"github.com/caisson-os/caisson/bootagent/tell/events"
-	"github.com/caisson-os/caisson/bootagent/tell/trace"
 	"github.com/caisson-os/caisson/internal/cli"
 	"github.com/caisson-os/caisson/internal/paths"
 	"github.com/caisson-os/caisson/spec"
@@ -64,7 +63,7 @@ func DeadlineOver(root, seconds string) error {
 	if err != nil {
 		return err
 	}
-	over, err := deadline.Over(filepath.Join(root, paths.RunDeadline), trace.Uptime(), within)
+	over, err := uptime.DeadlineOver(filepath.Join(root, paths.RunDeadline), uptime.Now(), within)
 	if over {
 		err = fmt.Errorf("this boot has not proved its generation within %s and the time of its scripts", within)
 	}
@@ -79,7 +78,7 @@ func NobodyLooks(root string) error {
 	} else if err != nil {
 		return err
 	}
-	over, err := deadline.Over(filepath.Join(root, paths.RunJudged), trace.Uptime(), 0)
+	over, err := uptime.DeadlineOver(filepath.Join(root, paths.RunJudged), uptime.Now(), 0)
 	switch {
 	case errors.Is(err, fs.ErrNotExist): // or nothing bounds it
 		return nil

@@ -15,7 +15,7 @@ import (
 
 	"github.com/caisson-os/caisson/internal/digest"
 
-	"github.com/caisson-os/caisson/bootagent/tell/trace"
+	"github.com/caisson-os/caisson/bootagent/sense/uptime"
 	"github.com/caisson-os/caisson/internal/durable"
 	"github.com/caisson-os/caisson/internal/ownfiles"
 	"github.com/caisson-os/caisson/spec"
@@ -39,7 +39,7 @@ func (e *Engine) over(o spec.Operation, r *record) error {
 
 // up is how long the kernel runs, in seconds; never 0.
 func (e *Engine) up() int64 {
-	since := trace.Uptime
+	since := uptime.Now
 	if e.Up != nil {
 		since = e.Up
 	}

@@ -53,7 +53,7 @@ type Engine struct {
 type Clock struct {
 	Now func() time.Time
 	// since the kernel started: a clock that is set must neither end a wait nor draw it out; nil is
-	// [trace.Uptime]
+	// [uptime.Now]
 	Up           func() time.Duration
 	Synchronised func() bool // the clock is right
 	Servers      []string    // of the site, which the time service asks

@@ -65,7 +65,7 @@ const (
 const (
 	RunState   = "/run/caisson/state.json" // the state, while the disk takes no writes
 	RunGates   = "/run/caisson/gates.json"
-	RunJudged  = "/run/caisson/judged" // until when the agent is to look again, see bootagent/sense/deadline
+	RunJudged  = "/run/caisson/judged" // until when the agent is to look again, see bootagent/sense/uptime
 	RunChecks  = "/run/caisson/gates"
 	RunWatched = "/run/caisson/watched.json"
 )

@@ -106,7 +106,7 @@ var table = []undone{
 		"context.WithTimeout(ctx, c.machine.limits.ask)", "context.WithTimeout(ctx, 100*c.machine.limits.ask)", "TestAQuestionHasALimit", ""},
 	{"", "the next try", "bootagent/boot/network/lease/dhcp.go",
 		"case <-time.After(within / 4):", "case <-time.After(0):\n\t\t\treturn nil, 0, err", "TestADHCPServerThatDies", "bootagent/boot/network"},
-	{"", "the kernel's own clock", "bootagent/tell/trace/trace.go",
+	{"", "the kernel's own clock", "bootagent/sense/uptime/uptime.go",
 		"return time.Duration(now.Nano())", "return time.Duration(time.Now().UnixNano())", "TestAClockThatJumpsWhileChecksSoak", "bootagent/node"},
 	{"", "that what the disk did not take goes", "layers/store.go",
 		`return errors.Join(fmt.Errorf("fsync %s: %w", digest, err), durable.Remove(partial))`, `return fmt.Errorf("fsync %s: %w", digest, err)`, "TestWhatTheDiskDidNotTake", ""},
@@ -121,7 +121,7 @@ var table = []undone{
 	{"", "that its root is judged by what it came up with", "bootagent/node/effect/trial.go",
 		"tried.Early && step.Act == decide.Forget", "false && step.Act == decide.Forget", "TestEarlyCutsANewerGenerationOff", "bootagent/node"},
 	{"", "the bound of an agent that does not look", "bootagent/node/soak/afterwards.go",
-		"deadline.Renew(file, so.Up(), within)", "deadline.Renew(file, so.Up(), 100*within)", "TestAChangeHasToPassItsGates", "bootagent/node"},
+		"uptime.RenewDeadline(file, so.Up(), within)", "uptime.RenewDeadline(file, so.Up(), 100*within)", "TestAChangeHasToPassItsGates", "bootagent/node"},
 	{"", "that the agent goes on with it", "bootagent/node/early/early.go",
 		"Kept: kept, Early: true}", "Kept: kept}", "TestEarlyIsCutAnywhere", "bootagent/node"},
 }

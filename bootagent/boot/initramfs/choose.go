@@ -11,8 +11,8 @@ import (
 	"github.com/caisson-os/caisson/bootagent/boot/screen"
 	"github.com/caisson-os/caisson/bootagent/decide"
 	"github.com/caisson-os/caisson/bootagent/record/track"
+	"github.com/caisson-os/caisson/bootagent/sense/uptime"
 	"github.com/caisson-os/caisson/bootagent/tell/events"
-	"github.com/caisson-os/caisson/bootagent/tell/trace"
 	"github.com/caisson-os/caisson/spec"
 )
 
@@ -20,7 +20,7 @@ import (
 type chooser struct {
 	say     say
 	made    func() // notes progress
-	trace   *trace.Recorder
+	trace   *uptime.Recorder
 	machine *machine
 	disk    *stateDisk
 	notes   *notes

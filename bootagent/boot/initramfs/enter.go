@@ -17,9 +17,8 @@ import (
 	"github.com/caisson-os/caisson/bootagent/boot/network/table"
 	"github.com/caisson-os/caisson/bootagent/boot/root"
 	"github.com/caisson-os/caisson/bootagent/record/state"
-	"github.com/caisson-os/caisson/bootagent/sense/deadline"
+	"github.com/caisson-os/caisson/bootagent/sense/uptime"
 	"github.com/caisson-os/caisson/bootagent/tell/events"
-	"github.com/caisson-os/caisson/bootagent/tell/trace"
 	"github.com/caisson-os/caisson/bootagent/tpm"
 	"github.com/caisson-os/caisson/internal/durable"
 	"github.com/caisson-os/caisson/internal/paths"
@@ -163,7 +162,7 @@ func (b *boot) leaveRecord(context.Context) error {
 		return err
 	}
 	if b.attempt.unproven {
-		if err := deadline.Begin(paths.RunDeadline, trace.Uptime()); err != nil {
+		if err := uptime.BeginDeadline(paths.RunDeadline, uptime.Now()); err != nil {
 			return err
 		}
 	}

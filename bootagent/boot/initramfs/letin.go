@@ -19,7 +19,7 @@ import (
 	"github.com/caisson-os/caisson/bootagent/record/state"
 	"github.com/caisson-os/caisson/bootagent/record/track"
 	"github.com/caisson-os/caisson/bootagent/rescue"
-	"github.com/caisson-os/caisson/bootagent/tell/trace"
+	"github.com/caisson-os/caisson/bootagent/sense/uptime"
 	"github.com/caisson-os/caisson/internal/paths"
 	"github.com/caisson-os/caisson/oci/trust"
 	decision "github.com/caisson-os/caisson/oci/trust/rescue"
@@ -75,10 +75,10 @@ func (h *help) letIn(ctx context.Context) string {
 	}
 	h.published(ctx, by.Names, func(c trust.Candidate) bool { return h.offer(book, c, by) })
 	h.code = ""
-	if err := book.Withdraw(keys, trace.Uptime()); err != nil {
+	if err := book.Withdraw(keys, uptime.Now()); err != nil {
 		h.say("%v", err)
 	}
-	left := book.Open.Left(trace.Uptime())
+	left := book.Open.Left(uptime.Now())
 	if left > 0 && book.Open.Console && h.hasShell() {
 		h.giveShell(ctx, left)
 		return fmt.Sprintf("a shell is on the console for %s: %s", left.Round(time.Second), book.Open.Reason)
@@ -103,7 +103,7 @@ func (h *help) hasShell() bool {
 
 // offer says what came of a statement, and reports whether it is obeyed.
 func (h *help) offer(book *rescue.Book, c trust.Candidate, by decision.Node) bool {
-	o, err := book.Offer(c, by, trace.Uptime())
+	o, err := book.Offer(c, by, uptime.Now())
 	switch {
 	case err == nil:
 		h.say("somebody is let in for %s, by key %s: %s", o.Until-o.From, o.Signed, o.Reason)

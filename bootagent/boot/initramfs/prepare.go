@@ -17,7 +17,7 @@ import (
 	"github.com/caisson-os/caisson/bootagent/fetch/stage"
 	"github.com/caisson-os/caisson/bootagent/record/state"
 	"github.com/caisson-os/caisson/bootagent/record/track"
-	"github.com/caisson-os/caisson/bootagent/tell/trace"
+	"github.com/caisson-os/caisson/bootagent/sense/uptime"
 	"github.com/caisson-os/caisson/bootagent/tpm"
 	"github.com/caisson-os/caisson/internal/cpio"
 	"github.com/caisson-os/caisson/internal/durable"
@@ -35,7 +35,7 @@ var errSlow = errors.New("not fetched within")
 type preparer struct {
 	say     say
 	made    func() // notes progress
-	trace   *trace.Recorder
+	trace   *uptime.Recorder
 	machine *machine
 	disk    *stateDisk
 	notes   *notes

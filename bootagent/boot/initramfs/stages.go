@@ -32,8 +32,8 @@ import (
 	"github.com/caisson-os/caisson/bootagent/boot/kernel"
 	"github.com/caisson-os/caisson/bootagent/boot/screen"
 	"github.com/caisson-os/caisson/bootagent/record/state"
+	"github.com/caisson-os/caisson/bootagent/sense/uptime"
 	"github.com/caisson-os/caisson/bootagent/tell/events"
-	"github.com/caisson-os/caisson/bootagent/tell/trace"
 	"github.com/caisson-os/caisson/bootagent/tpm"
 	"github.com/caisson-os/caisson/internal/efivar"
 	"github.com/caisson-os/caisson/internal/paths"
@@ -76,7 +76,7 @@ type boot struct {
 	settings []*setting                      // that the loader changes for itself
 	watchdog atomic.Pointer[kernel.Watchdog] // nil without one
 	progress *kernel.WatchdogProgress
-	trace    trace.Recorder
+	trace    uptime.Recorder
 	machine  *machine
 	disk     *stateDisk
 	notes    *notes

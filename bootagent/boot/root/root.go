@@ -24,7 +24,7 @@ import (
 	"github.com/caisson-os/caisson/bootagent/boot/handover"
 	"github.com/caisson-os/caisson/bootagent/fetch/stage"
 	"github.com/caisson-os/caisson/bootagent/record/state"
-	"github.com/caisson-os/caisson/bootagent/tell/trace"
+	"github.com/caisson-os/caisson/bootagent/sense/uptime"
 	"github.com/caisson-os/caisson/internal/verity"
 	"github.com/caisson-os/caisson/layers"
 	"github.com/caisson-os/caisson/spec"
@@ -38,7 +38,7 @@ type Root struct {
 	Store  *layers.Store
 	Layer  *spec.Layer
 	Node   handover.Node // Make says where and of which version it is
-	Trace  *trace.Recorder
+	Trace  *uptime.Recorder
 
 	WhenRead map[string]verity.Hash // roots of the hash trees of images that the kernel checks while they are read
 	ReadAll  func(why error) error  // verifies all images, where that fails for one of them; none is checked while it is read then

@@ -22,7 +22,7 @@ import (
 	"github.com/caisson-os/caisson/bootagent/boot/handover"
 	"github.com/caisson-os/caisson/bootagent/fetch/stage"
 	"github.com/caisson-os/caisson/bootagent/record/state"
-	"github.com/caisson-os/caisson/bootagent/tell/trace"
+	"github.com/caisson-os/caisson/bootagent/sense/uptime"
 	"github.com/caisson-os/caisson/bootagent/tpm"
 	"github.com/caisson-os/caisson/internal/paths"
 	"github.com/caisson-os/caisson/internal/verity"
@@ -96,7 +96,7 @@ func (n *Next) Stack() (err error) {
 	if err := os.MkdirAll(at, 0o755); err != nil {
 		return err
 	}
-	var steps trace.Recorder
+	var steps uptime.Recorder
 	made := Root{At: at, Images: n.path(paths.RunNext + "/images"), Upper: n.path(paths.RunNext + "/upper"),
 		Store: n.Store, Layer: n.Pair.Layer, Trace: &steps,
 		WhenRead: n.whenRead, ReadAll: n.readAll, Node: handover.Node{Overlay: n.Pair.Overlay, State: n.State,

@@ -28,7 +28,7 @@ import (
 	"github.com/caisson-os/caisson/bootagent/record"
 	"github.com/caisson-os/caisson/bootagent/record/state"
 	"github.com/caisson-os/caisson/bootagent/record/track"
-	"github.com/caisson-os/caisson/bootagent/sense/deadline"
+	"github.com/caisson-os/caisson/bootagent/sense/uptime"
 	"github.com/caisson-os/caisson/bootagent/tell/events"
 	"github.com/caisson-os/caisson/internal/paths"
 	"github.com/caisson-os/caisson/layers"
@@ -256,14 +256,14 @@ func (d *Destination) softReboot(ctx context.Context, next *root.Next) (err erro
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, d.Owner.Commit(record.Change{State: func(s *state.State) { *s = *was }}),
-				deadline.End(d.path(paths.RunDeadline)), next.Clear())
+				uptime.EndDeadline(d.path(paths.RunDeadline)), next.Clear())
 		}
 	}()
 	if next.Unproven {
 		if err := d.Owner.Commit(record.Change{State: func(s *state.State) { s.Staged.Attempts++ }}); err != nil {
 			return err
 		}
-		if err := deadline.Begin(d.path(paths.RunDeadline), d.Machine.Up()); err != nil {
+		if err := uptime.BeginDeadline(d.path(paths.RunDeadline), d.Machine.Up()); err != nil {
 			return err
 		}
 	}

@@ -20,7 +20,7 @@ import (
 	"github.com/caisson-os/caisson/bootagent/record/state"
 	"github.com/caisson-os/caisson/bootagent/record/takeover"
 	"github.com/caisson-os/caisson/bootagent/record/track"
-	"github.com/caisson-os/caisson/bootagent/sense/deadline"
+	"github.com/caisson-os/caisson/bootagent/sense/uptime"
 	"github.com/caisson-os/caisson/bootagent/tell/events"
 	"github.com/caisson-os/caisson/internal/paths"
 	"github.com/caisson-os/caisson/spec"
@@ -57,7 +57,7 @@ type Log interface {
 func (t *Table) Path(name string) string { return filepath.Join(t.Dir, name) }
 
 // EndDeadline ends the deadline of this boot: it came up.
-func (t *Table) EndDeadline() error { return deadline.End(t.Path(paths.RunDeadline)) }
+func (t *Table) EndDeadline() error { return uptime.EndDeadline(t.Path(paths.RunDeadline)) }
 
 // seam is a directory of a test's root, and the real one where there is none.
 func (t *Table) seam(name string) string {

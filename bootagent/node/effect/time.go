@@ -16,7 +16,7 @@ import (
 	"github.com/caisson-os/caisson/bootagent/node/policy"
 	"github.com/caisson-os/caisson/bootagent/record/state"
 	"github.com/caisson-os/caisson/bootagent/record/track"
-	"github.com/caisson-os/caisson/bootagent/sense/deadline"
+	"github.com/caisson-os/caisson/bootagent/sense/uptime"
 	"github.com/caisson-os/caisson/bootagent/tell/events"
 	"github.com/caisson-os/caisson/internal/paths"
 	"github.com/caisson-os/caisson/spec"
@@ -40,7 +40,7 @@ func (ef *Effect) watch(ctx context.Context) (context.Context, *stopwatch) {
 	return item.HearScripts(ctx, func(limit time.Duration) func() {
 		moved, ends := w.script(limit), []func() error(nil)
 		for _, file := range []string{paths.RunDeadline, paths.RunJudged} {
-			ended, err := deadline.Script(ef.Path(file), ef.Clock.Up, limit)
+			ended, err := uptime.BeginScript(ef.Path(file), ef.Clock.Up, limit)
 			if err != nil {
 				ef.Log.Say("%v", err) // it counts for the deadline, then
 				continue

@@ -16,8 +16,8 @@ import (
 	"github.com/caisson-os/caisson/bootagent/record/track"
 
 	"github.com/caisson-os/caisson/bootagent/sense/gate"
+	"github.com/caisson-os/caisson/bootagent/sense/uptime"
 	"github.com/caisson-os/caisson/bootagent/tell/post"
-	"github.com/caisson-os/caisson/bootagent/tell/trace"
 	"github.com/caisson-os/caisson/internal/paths"
 	"github.com/caisson-os/caisson/layers"
 	"github.com/caisson-os/caisson/oci"
@@ -53,7 +53,7 @@ func (n *Session) clock() TrialClock {
 	if n.Options.Kernel != nil {
 		return n.Options.Kernel
 	}
-	return KernelClock{Uptime: trace.Uptime}
+	return KernelClock{Uptime: uptime.Now}
 }
 
 // Up is how long this kernel runs.

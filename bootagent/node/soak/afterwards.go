@@ -14,8 +14,8 @@ import (
 	"github.com/caisson-os/caisson/bootagent/operation"
 	"github.com/caisson-os/caisson/bootagent/process"
 	"github.com/caisson-os/caisson/bootagent/record/track"
-	"github.com/caisson-os/caisson/bootagent/sense/deadline"
 	"github.com/caisson-os/caisson/bootagent/sense/gate"
+	"github.com/caisson-os/caisson/bootagent/sense/uptime"
 	"github.com/caisson-os/caisson/internal/paths"
 	"github.com/caisson-os/caisson/spec"
 )
@@ -129,19 +129,19 @@ func (so *Soak) Bound(ctx context.Context) error {
 		if _, err := os.Stat(file); errors.Is(err, fs.ErrNotExist) {
 			return nil
 		}
-		return errors.Join(so.timer(ctx, "stop"), deadline.End(file))
+		return errors.Join(so.timer(ctx, "stop"), uptime.EndDeadline(file))
 	}
 	within := spared + so.NextLook(j)
 	for _, c := range j.Checks() {
 		within += time.Duration(c.Timeout) * time.Second
 	}
-	first, err := deadline.Renew(file, so.Up(), within)
+	first, err := uptime.RenewDeadline(file, so.Up(), within)
 	if err != nil || !first {
 		return err
 	}
 	if err := so.timer(ctx, "start"); err != nil {
 		// the next look tries again
-		return errors.Join(fmt.Errorf("nothing outside of the agent bounds how long this generation is judged: %w", err), deadline.End(file))
+		return errors.Join(fmt.Errorf("nothing outside of the agent bounds how long this generation is judged: %w", err), uptime.EndDeadline(file))
 	}
 	return nil
 }

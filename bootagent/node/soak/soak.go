@@ -19,8 +19,8 @@ import (
 	"github.com/caisson-os/caisson/bootagent/record"
 	"github.com/caisson-os/caisson/bootagent/record/state"
 	"github.com/caisson-os/caisson/bootagent/record/track"
-	"github.com/caisson-os/caisson/bootagent/sense/deadline"
 	"github.com/caisson-os/caisson/bootagent/sense/gate"
+	"github.com/caisson-os/caisson/bootagent/sense/uptime"
 	"github.com/caisson-os/caisson/bootagent/tell/events"
 	"github.com/caisson-os/caisson/internal/durable"
 	"github.com/caisson-os/caisson/internal/paths"
@@ -139,13 +139,13 @@ func (so *Soak) BeginGates(ctx context.Context, step decide.Step, g state.Genera
 	}
 	so.Log.Record("judged", events.With("generation", g.Generation), events.With("epoch", g.Epoch), events.With("overlay", g.Overlay),
 		events.Transition(step.Name))
-	if err := deadline.End(so.path(paths.RunJudged)); err != nil { // of what was judged before, maybe on another root
+	if err := uptime.EndDeadline(so.path(paths.RunJudged)); err != nil { // of what was judged before, maybe on another root
 		return err
 	}
 	if err := so.Bound(ctx); err != nil {
 		so.Log.Say("%v", err) // it is judged all the same
 	}
-	return deadline.End(so.path(paths.RunDeadline))
+	return uptime.EndDeadline(so.path(paths.RunDeadline))
 }
 
 // EndGates forgets what was judged, and that anything else than what is current was in effect.
@@ -158,7 +158,7 @@ func (so *Soak) EndGates() error {
 			return err
 		}
 	}
-	return deadline.End(so.path(paths.RunDeadline))
+	return uptime.EndDeadline(so.path(paths.RunDeadline))
 }
 
 // Verdict says whether a change did what it should. One that was rejected by an agent

@@ -23,8 +23,8 @@ import (
 
 	"github.com/caisson-os/caisson/bootagent/node/session"
 	"github.com/caisson-os/caisson/bootagent/rescue"
+	"github.com/caisson-os/caisson/bootagent/sense/uptime"
 	"github.com/caisson-os/caisson/bootagent/tell/events"
-	"github.com/caisson-os/caisson/bootagent/tell/trace"
 	"github.com/caisson-os/caisson/internal/paths"
 	"github.com/caisson-os/caisson/oci"
 	"github.com/caisson-os/caisson/oci/trust"
@@ -188,5 +188,5 @@ func Now(root string) (*rescue.Open, time.Duration, error) {
 	if err != nil {
 		return nil, 0, err
 	}
-	return b.Open, trace.Uptime(), nil
+	return b.Open, uptime.Now(), nil
 }

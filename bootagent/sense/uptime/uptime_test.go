@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package trace
+package uptime
 
 import (
 	"errors"
@@ -12,7 +12,7 @@ import (
 
 func TestRecorder(t *testing.T) {
 	var r Recorder
-	before := milliseconds(Uptime())
+	before := milliseconds(Now())
 	outer := r.Begin("outer")
 	inner := r.Begin("inner")
 	time.Sleep(20 * time.Millisecond)
@@ -22,7 +22,7 @@ func TestRecorder(t *testing.T) {
 	if len(s) != 2 || s[0].Name != "inner" || s[0].Result != "no answer" || s[1].Name != "outer" || s[1].Result != spec.StepOK {
 		t.Fatalf("%+v", s)
 	}
-	if s[1].Start < before || s[0].Start < s[1].Start || s[0].Took < 20 || s[1].Took < s[0].Took || s[1].Start+s[1].Took > milliseconds(Uptime())+0.01 { // each is rounded
+	if s[1].Start < before || s[0].Start < s[1].Start || s[0].Took < 20 || s[1].Took < s[0].Took || s[1].Start+s[1].Took > milliseconds(Now())+0.01 { // each is rounded
 		t.Errorf("%+v", s)
 	}
 	r.Bytes(spec.Bytes{})

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package deadline
+package uptime
 
 import (
 	"io"
@@ -18,13 +18,13 @@ func TestScriptsThatHaveEndedDoNotCount(t *testing.T) {
 	const within = 15 * time.Minute
 	over := func(what string, want bool) {
 		t.Helper()
-		if got, err := Over(path, now, within); err != nil || got != want {
+		if got, err := DeadlineOver(path, now, within); err != nil || got != want {
 			t.Errorf("%s, at %s: over %v, %v", what, now, got, err)
 		}
 	}
 	script := func(limit time.Duration) func() {
 		t.Helper()
-		ended, err := Script(path, up, limit)
+		ended, err := BeginScript(path, up, limit)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -35,7 +35,7 @@ func TestScriptsThatHaveEndedDoNotCount(t *testing.T) {
 			}
 		}
 	}
-	if err := Begin(path, now); err != nil {
+	if err := BeginDeadline(path, now); err != nil {
 		t.Fatal(err)
 	}
 	over("begun", false)
@@ -50,7 +50,7 @@ func TestScriptsThatHaveEndedDoNotCount(t *testing.T) {
 	over("another one changes nothing about that", true)
 	ended()
 
-	if err := Begin(path, now); err != nil {
+	if err := BeginDeadline(path, now); err != nil {
 		t.Fatal(err)
 	}
 	script(time.Minute) // of an agent that is killed
@@ -70,13 +70,13 @@ func TestEachLookRenewsIt(t *testing.T) {
 	const within = 20 * time.Minute
 	renew := func(want bool) {
 		t.Helper()
-		if first, err := Renew(path, now, within); err != nil || first != want {
+		if first, err := RenewDeadline(path, now, within); err != nil || first != want {
 			t.Errorf("at %s: first %v, %v", now, first, err)
 		}
 	}
 	over := func(want bool) {
 		t.Helper()
-		if got, err := Over(path, now, 0); err != nil || got != want {
+		if got, err := DeadlineOver(path, now, 0); err != nil || got != want {
 			t.Errorf("at %s: over %v, %v", now, got, err)
 		}
 	}
@@ -89,7 +89,7 @@ func TestEachLookRenewsIt(t *testing.T) {
 	now++
 	over(true)
 	renew(false)
-	ended, err := Script(path, up, time.Hour)
+	ended, err := BeginScript(path, up, time.Hour)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -105,7 +105,7 @@ func TestEachLookRenewsIt(t *testing.T) {
 	if err := os.WriteFile(path, []byte("{"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := Over(path, now, 0); err == nil {
+	if _, err := DeadlineOver(path, now, 0); err == nil {
 		t.Error("what is damaged says nothing")
 	}
 	renew(false)
@@ -116,13 +116,13 @@ func TestEachLookRenewsIt(t *testing.T) {
 // reads all of one writing, for a part of one, or nothing, reads as a deadline that is over.
 func TestWhoAsksWhileItIsWritten(t *testing.T) {
 	path, now := filepath.Join(t.TempDir(), "deadline"), time.Hour
-	if err := Begin(path, now); err != nil {
+	if err := BeginDeadline(path, now); err != nil {
 		t.Fatal(err)
 	}
 	var ended func() error
 	for what, act := range []func() error{
 		func() (err error) {
-			ended, err = Script(path, func() time.Duration { return now }, time.Minute)
+			ended, err = BeginScript(path, func() time.Duration { return now }, time.Minute)
 			return err
 		},
 		func() error { return ended() },
@@ -152,26 +152,26 @@ func TestWhoAsksWhileItIsWritten(t *testing.T) {
 // Somebody who examines the machine removes the file; it does not come back.
 func TestSomebodyRemovesIt(t *testing.T) {
 	path, up := filepath.Join(t.TempDir(), "deadline"), func() time.Duration { return time.Hour }
-	if err := Begin(path, 0); err != nil {
+	if err := BeginDeadline(path, 0); err != nil {
 		t.Fatal(err)
 	}
-	ended, err := Script(path, up, time.Minute)
+	ended, err := BeginScript(path, up, time.Minute)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := End(path); err != nil {
+	if err := EndDeadline(path); err != nil {
 		t.Fatal(err)
 	}
 	if err := ended(); err != nil {
 		t.Error(err)
 	}
-	if _, err := Script(path, up, time.Minute); err != nil {
+	if _, err := BeginScript(path, up, time.Minute); err != nil {
 		t.Error(err)
 	}
 	if _, err := os.Stat(path); err == nil {
 		t.Error("it came back")
 	}
-	if err := End(path); err != nil {
+	if err := EndDeadline(path); err != nil {
 		t.Error(err)
 	}
 }
@@ -183,7 +183,7 @@ func TestADamagedDeadline(t *testing.T) {
 		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		if over, err := Over(path, time.Hour, time.Minute); over != want || (err == nil) != want {
+		if over, err := DeadlineOver(path, time.Hour, time.Minute); over != want || (err == nil) != want {
 			t.Errorf("%q: %v, %v", text, over, err)
 		}
 	}

@@ -1,20 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package deadline keeps the file for which systemd starts a machine over: it is there for
-// as long as a new generation has not proved itself, see bootagent/boot/handover. In it is
-// how long scripts have run in this boot, and which one runs: they have timeouts of their
-// own, so the deadline counts none of that time, and none of scripts that have ended or were
-// never begun.
-//
-//	Begin   the loader, or a soft-reboot
-//	Script  an item that waits for a script
-//	Over    systemd's timer asks
-//	End     the node, when the generation is applied and judged, or proved itself
-//
-// While a change is judged a second file bounds the agent in the same way: each look renews it.
-//
-// All times are uptimes of the kernel, as a clock that is set meanwhile says nothing.
-package deadline
+package uptime
 
 import (
 	"cmp"
@@ -43,8 +29,8 @@ type noted struct {
 // maxSize is more than a file takes.
 const maxSize = 1 << 10
 
-// Begin has the deadline of a boot count, from now on.
-func Begin(path string, up time.Duration) error {
+// BeginDeadline has the deadline of a boot count, from now on.
+func BeginDeadline(path string, up time.Duration) error {
 	data, err := json.Marshal(noted{Began: up})
 	if err != nil {
 		return err
@@ -52,9 +38,9 @@ func Begin(path string, up time.Duration) error {
 	return durable.WriteFile(path, data, 0o600)
 }
 
-// Renew has a deadline end within the time from now on, beside what a script that runs may
+// RenewDeadline has a deadline end within the time from now on, beside what a script that runs may
 // still take. It reports whether there was none before.
-func Renew(path string, up, within time.Duration) (first bool, err error) {
+func RenewDeadline(path string, up, within time.Duration) (first bool, err error) {
 	n, err := read(path)
 	first = errors.Is(err, fs.ErrNotExist) // what is damaged is written again
 	next := noted{Began: up, Within: within}
@@ -68,16 +54,16 @@ func Renew(path string, up, within time.Duration) (first bool, err error) {
 	return first, durable.WriteFile(path, data, 0o600)
 }
 
-// End ends it. That there is none is not an error.
-func End(path string) error {
+// EndDeadline ends a deadline. That there is none is not an error.
+func EndDeadline(path string) error {
 	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
 	return nil
 }
 
-// Script notes that a script begins, where a deadline counts, and by ended that it is over.
-func Script(path string, up func() time.Duration, limit time.Duration) (ended func() error, err error) {
+// BeginScript notes that a script begins, where a deadline counts, and by ended that it is over.
+func BeginScript(path string, up func() time.Duration, limit time.Duration) (ended func() error, err error) {
 	n, err := read(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return func() error { return nil }, nil
@@ -103,9 +89,9 @@ func Script(path string, up func() time.Duration, limit time.Duration) (ended fu
 	}, nil
 }
 
-// Over reports whether the time is over that there was, within where the file says nothing
+// DeadlineOver reports whether the time is over that there was, within where the file says nothing
 // else, beside what scripts took.
-func Over(path string, up, within time.Duration) (bool, error) {
+func DeadlineOver(path string, up, within time.Duration) (bool, error) {
 	n, err := read(path)
 	if err != nil {
 		return false, err

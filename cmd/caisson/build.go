@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -132,7 +131,7 @@ func (a *app) build(ctx context.Context, f buildFlags, names []string) error {
 		return err
 	}
 	if public, err := keys.PublicOf(f.keys.Release); err == nil && public != nil { // else the key itself decides, after the build
-		if err := notRevoked(trusted, public); err != nil {
+		if err := trusted.MayRelease(public); err != nil {
 			return err
 		}
 	}
@@ -181,18 +180,7 @@ func (x *buildFlags) openKeys(s *site.Site, trusted publish.Policy) (p release.P
 	if err != nil {
 		return p, err
 	}
-	return p, notRevoked(trusted, public)
-}
-
-// notRevoked refuses to sign layers by a key that no node takes any more: the site that
-// is built may be older than the version that revokes it.
-func notRevoked(trusted publish.Policy, public sign.Verifier) error {
-	if trusted.Chain == nil || !slices.Contains(trusted.Chain.Newest().Keys.Revoked, public.ID()) {
-		return nil
-	}
-	return cli.WithHint(refusal.New(refusal.UnknownKey, "version %d of the keys revokes the release key %s",
-		trusted.Chain.Version(), public.ID()),
-		"take the site as it was last published; 'caisson keys pull' brings the versions of the keys")
+	return p, trusted.MayRelease(public)
 }
 
 // going holds what a build goes on from: the registry, and whose layers count there.

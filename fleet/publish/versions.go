@@ -6,6 +6,7 @@ import (
 	"context"
 	"slices"
 
+	"github.com/caisson-os/caisson/internal/cli"
 	"github.com/caisson-os/caisson/oci/sign"
 	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/spec/refusal"
@@ -109,4 +110,14 @@ func (p *Publisher) Reached(ctx context.Context, policy Policy) (spec.Floor, Pol
 		}
 	}
 	return f, now, err
+}
+
+// MayRelease refuses to sign layers by a key that no node takes any more: the site that is built
+// may be older than the version that revokes it.
+func (p Policy) MayRelease(by sign.Verifier) error {
+	if !slices.Contains(p.revoked(), by.ID()) {
+		return nil
+	}
+	return cli.WithHint(refusal.New(refusal.UnknownKey, "version %d of the keys revokes the release key %s", p.Chain.Version(), by.ID()),
+		"take the site as it was last published; 'caisson keys pull' brings the versions of the keys")
 }

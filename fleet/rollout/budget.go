@@ -374,17 +374,7 @@ func (r *rest) unavailable(node string) bool { return r.reasons[node] != "" && !
 func (r *rest) group(node string) string { return r.of.Per + " " + r.of.Nodes[node] }
 
 func (r *rest) some(nodes []string) string {
-	text := ""
-	for i, name := range nodes[:min(shown, len(nodes))] {
-		if i > 0 {
-			text += ", "
-		}
-		text += name + " (" + r.reasons[name] + ")"
-	}
-	if more := len(nodes) - shown; more > 0 {
-		text += fmt.Sprintf(" and %d more", more)
-	}
-	return text
+	return firstOf(len(nodes), func(i int) string { return nodes[i] + " (" + r.reasons[nodes[i]] + ")" })
 }
 
 // atOnce is how many of so many nodes of a group a budget lets be unavailable at once.

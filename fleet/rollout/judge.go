@@ -5,6 +5,7 @@ package rollout
 import (
 	"fmt"
 	"maps"
+	"strings"
 	"time"
 
 	"github.com/caisson-os/caisson/internal/plain"
@@ -201,16 +202,17 @@ func someOf(waves []Verdict) string {
 // shown is how many nodes a text names.
 const shown = 3
 
-func first(list []string) string {
-	text := ""
-	for i, s := range list[:min(shown, len(list))] {
-		if i > 0 {
-			text += ", "
-		}
-		text += s
+func first(list []string) string { return firstOf(len(list), func(i int) string { return list[i] }) }
+
+// firstOf names the first of so many, and says how many more there are.
+func firstOf(n int, name func(i int) string) string {
+	var names []string
+	for i := range min(shown, n) {
+		names = append(names, name(i))
 	}
-	if n := len(list) - shown; n > 0 {
-		text += fmt.Sprintf(" and %d more", n)
+	text := strings.Join(names, ", ")
+	if n > shown {
+		text += fmt.Sprintf(" and %d more", n-shown)
 	}
 	return text
 }

@@ -301,15 +301,15 @@ func WriteOperations(w io.Writer, m spec.Maintenance) {
 	line := func(format string, args ...any) {
 		_, _ = io.WriteString(w, plain.Sprintf(format+"\n", args...)) // as cli.Printf prints
 	}
-	within := func(windows []string) string {
-		return cmp.Or(strings.Join(windows, " or "), "no window: at any time")
+	within := func(from string, windows []string) {
+		if from != "" {
+			line("  from %s", from)
+		}
+		line("  in %s", cmp.Or(strings.Join(windows, " or "), "no window: at any time"))
 	}
 	for _, o := range m.Operations {
 		line("%s  %s\n  %s", o.Name, o.Type, strings.Join(o.Exec.Argv, " "))
-		if o.From != "" {
-			line("  from %s", o.From)
-		}
-		line("  in %s", within(o.Windows))
+		within(o.From, o.Windows)
 		for _, at := range o.Runs {
 			line("  %s", at.Format(time.RFC3339))
 		}
@@ -319,9 +319,6 @@ func WriteOperations(w io.Writer, m spec.Maintenance) {
 		for _, k := range r.Keys {
 			line("  %s %s", k.Item, rules.PolicyName(k.Item, k.Key))
 		}
-		if r.From != "" {
-			line("  from %s", r.From)
-		}
-		line("  in %s", within(r.Windows))
+		within(r.From, r.Windows)
 	}
 }

@@ -246,7 +246,8 @@ func Nodes(ctx context.Context, f *publish.Fleet, g publish.Generation, from, to
 			return nil, err
 		}
 	}
-	d := plan.Difference{Node: from, From: both[0], To: both[1], HoldFrom: publish.HoldText(rows[from].Holds), HoldTo: publish.HoldText(rows[to].Holds)}
+	d := plan.Difference{Node: from, From: both[0], To: both[1],
+		HoldFrom: publish.HoldText(rows[from].Holds), HoldTo: publish.HoldText(rows[to].Holds)}
 	l := &layers{release.Planned{Context: ctx, Read: f.Layer, Say: f.Say}}
 	return &plan.Plan{Nodes: []plan.NodePlan{plan.NewDifferences(l).Plan(d)}, Layers: []plan.LayerPlan{}, NotLooked: []string{},
 		Marks: marks}, l.Err

@@ -278,6 +278,8 @@ func (e *Engine) settle(ctx context.Context, o spec.Operation, r *record) error 
 	switch {
 	case ctx.Err() != nil:
 		return ctx.Err()
+	case errors.Is(err, process.ErrNoAnswer):
+		return err
 	case errors.Is(err, process.ErrUnknown):
 		err = errInterrupted
 	}

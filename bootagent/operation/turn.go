@@ -163,8 +163,11 @@ func (e *Engine) ask(ctx context.Context, o spec.Operation, r *record, c spec.Co
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
 	said = e.Runner.Wait(ctx, t.Unit)
-	if ctx.Err() != nil {
+	switch {
+	case ctx.Err() != nil:
 		return false, nil, ctx.Err()
+	case errors.Is(said, process.ErrNoAnswer):
+		return false, nil, said
 	}
 	id := t.Unit
 	t.Unit = ""

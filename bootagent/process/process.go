@@ -68,6 +68,9 @@ var ErrUnknown = errors.New("nothing is known of how it ended")
 // ErrRuns is returned, with its id, for a run of the same name that goes on.
 var ErrRuns = errors.New("it runs already")
 
+// ErrNoAnswer is returned where nobody can be asked how a run goes on: it may, and is asked for again.
+var ErrNoAnswer = errors.New("systemd does not answer")
+
 // Exit is how a program ended that did not end with exit code 0.
 type Exit struct {
 	Code    int            // exit code, 0 when a signal ended it

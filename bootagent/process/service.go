@@ -137,7 +137,7 @@ func (s Service) Wait(ctx context.Context, unit string) error {
 			return ctx.Err()
 		}
 		if err != nil {
-			return fmt.Errorf("wait for %s: %w", unit, err)
+			return fmt.Errorf("wait for %s: %w: %w", unit, ErrNoAnswer, err)
 		}
 		if over {
 			return end

@@ -7,8 +7,10 @@ import "strings"
 // groupsEnd is how a process group ends.
 const groupsEnd = `	_ = syscall.Kill(-m.pid, syscall.SIGTERM) // it may have gone by itself
 	select {
-	case <-m.done: // how it ended does not matter: it was ended
-		_ = syscall.Kill(-m.pid, syscall.SIGKILL) // it may have gone by itself
+	case <-m.done:
+	case <-time.After(grace):
+	}
+	_ = syscall.Kill(-m.pid, syscall.SIGKILL) // it may have gone by itself
 `
 
 var table = []undone{

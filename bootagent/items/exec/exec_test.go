@@ -499,23 +499,33 @@ func TestAnEndIsKnownUntilItIsWritten(t *testing.T) {
 }
 
 // orphaned is a Runner that still has what an agent began which was killed then.
-type orphaned struct{ *process.Group }
+type orphaned struct {
+	*process.Group
+	id string
+}
 
-func (o orphaned) Start(ctx context.Context, c process.Command) (string, error) {
-	id, err := o.Group.Start(ctx, c)
-	return id, errors.Join(err, process.ErrRuns)
+func (o orphaned) Start(context.Context, process.Command) (string, error) {
+	return o.id, process.ErrRuns
 }
 
 // A run that goes on, and of which no record says so, is the one that is due.
 func TestARunOfAnAgentThatWasKilledIsTakenUp(t *testing.T) {
-	ran := t.TempDir() + "/ran"
-	it := newItem([]spec.Exec{{Name: "a", Data: "echo >>" + ran + "\nexit 4\n"}}, t.TempDir(), itemtest.Journal(t, t.TempDir()))
-	it.runner = orphaned{new(process.Group)}
+	it := newItem([]spec.Exec{{Name: "a", Data: "true\n"}}, t.TempDir(), itemtest.Journal(t, t.TempDir()))
+	s, group := it.script(it.want[0]), new(process.Group)
+	if err := os.MkdirAll(s.dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	id, err := group.Start(t.Context(), process.Command{Args: []string{"/bin/sh", "-c", "echo said; exit 4"}, Dir: s.dir, Log: filepath.Join(s.dir, logFile)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	it.runner = orphaned{group, id}
 	if err := pass(t, it); err != nil {
 		t.Fatal(err)
 	}
-	if r, err := it.script(it.want[0]).history(); err != nil || r.Exit != 4 || read(t, ran) != "\n" {
-		t.Errorf("%+v, %v; ran %q", r, err, read(t, ran))
+	r, err := s.history()
+	if last, of := it.Last("a"); errors.Join(err, of) != nil || r.Exit != 4 || last.Output != "said\n" {
+		t.Errorf("%+v, %v; %+v, %v", r, err, last, of)
 	}
 }
 

@@ -120,25 +120,35 @@ func (i *Item) caughtUp(ctx context.Context, s script, r record) (record, error)
 // settled writes down how a run has ended, and then forgets it: two may have waited for it, and
 // who is second finds the record. It returns that.
 func (i *Item) settled(ctx context.Context, s script, r record, err error) (record, error) {
+	if errors.Is(err, process.ErrNoAnswer) {
+		return r, err
+	}
+	last, mine, err := i.writeEnd(ctx, s, r, err)
+	if err != nil || !mine || r.Unit == "" {
+		return last, err
+	}
+	return last, i.runner.End(r.Unit)
+}
+
+// writeEnd returns the record of a run that has ended with err, and whether it is this call that
+// wrote it.
+func (i *Item) writeEnd(ctx context.Context, s script, r record, end error) (last record, mine bool, err error) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), lockTime)
 	defer cancel()
-	dir, wrong := os.Open(s.dir)
-	if wrong != nil {
-		return r, wrong
+	dir, err := os.Open(s.dir)
+	if err != nil {
+		return r, false, err
 	}
 	defer dir.Close() // only locked
-	if wrong := stall.Lock(ctx, dir, false); wrong != nil {
-		return r, fmt.Errorf("lock %s: %w", s.dir, wrong)
+	if err := stall.Lock(ctx, dir, false); err != nil {
+		return r, false, fmt.Errorf("lock %s: %w", s.dir, err)
 	}
-	last, wrong := s.history()
-	if wrong != nil || last.finished() || !last.Start.Equal(r.Start) || errors.Is(err, process.ErrUnknown) {
-		return last, wrong // the other one wrote it down, or it was cut
+	last, err = s.history()
+	if err != nil || last.finished() || !last.Start.Equal(r.Start) || errors.Is(end, process.ErrUnknown) {
+		return last, false, err // the other one wrote it down, or it was cut
 	}
-	end := r.ended(err, i.now())
-	if wrong := s.write(end); wrong != nil || r.Unit == "" {
-		return end, wrong
-	}
-	return end, i.runner.End(r.Unit)
+	last = r.ended(end, i.now())
+	return last, true, s.write(last)
 }
 
 // lockTime is more than it takes to write a record.

@@ -27,8 +27,8 @@ func (i *Item) run(ctx context.Context, s script, last record) error {
 	r.Root, r.Boot, r.Start = i.scopes.Root, i.scopes.Kernel, i.now().UTC()
 	finish := func(err error) error {
 		_, wrote := i.settled(ctx, s, r, err)
-		if errors.Is(err, process.ErrUnknown) {
-			return wrote // a later pass wrote it down, or it was cut
+		if errors.Is(err, process.ErrUnknown) || errors.Is(err, process.ErrNoAnswer) {
+			return wrote // a later pass wrote it down, or does; or it was cut
 		}
 		i.sayEnd(s)
 		if wrote != nil || err == nil {
@@ -86,12 +86,16 @@ func (i *Item) start(ctx context.Context, s script) (id string, err error) {
 	if err := os.Rename(log, log+".old"); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return "", err
 	}
-	return i.runner.Start(ctx, process.Command{
+	id, err = i.runner.Start(ctx, process.Command{
 		Name: "caisson-exec-" + s.hash[:16], Args: command(s.want), Dir: s.dir, Log: log, Limit: s.limit(),
 		MemoryMax: s.want.MemoryMax, CPUQuota: s.want.CPUQuota, TasksMax: s.want.TasksMax,
 		Secrets: i.files(s.want), Env: append([]string{"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
 			"HOME=/root", "LANG=C.UTF-8"}, environ(s.want.Env)...),
 	})
+	if errors.Is(err, process.ErrRuns) { // it writes into the log that it began with
+		err = errors.Join(err, os.Rename(log+".old", log))
+	}
+	return id, err
 }
 
 // wait waits for the script and keeps its log small, also at the end: a script

@@ -208,7 +208,7 @@ func (p Prober) command(ctx context.Context, c spec.HealthCheck, timeout time.Du
 		}
 	})
 	defer stop()
-	if err := p.Runner.Wait(patient, id); err != nil {
+	if err := errors.Join(p.Runner.Wait(patient, id), p.Runner.End(id)); err != nil {
 		if last := lastLine(log); last != "" {
 			return fmt.Errorf("%w: %s", err, last)
 		}

@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -227,6 +228,10 @@ func TestACrashLoopIsSeen(t *testing.T) {
 	checks := []spec.HealthCheck{{Name: "c", Command: []string{"/bin/sh", "-c", "echo cold; exit 3"}, Timeout: 60, Interval: 1}}
 	if r := p.Look(t.Context(), Record{}, checks); !strings.Contains(r.Checks["c"].Why, "exit status 3: cold") {
 		t.Errorf("a command as a service: %+v", r)
+	}
+	left, err := exec.Command("systemctl", "list-units", "--all", "--plain", "--no-legend", "caisson-gate-*").CombinedOutput()
+	if err != nil || len(left) > 0 {
+		t.Errorf("looks leave %s, %v", left, err)
 	}
 }
 

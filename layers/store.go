@@ -71,9 +71,10 @@ func (s *Store) Path(digest string) string {
 func (s *Store) Partial(digest string) string {
 	name := s.Path(digest) + ".partial"
 	f, err := ownfiles.Open(name)
-	if err == nil {
+	switch {
+	case err == nil:
 		_ = f.Close() // only read
-	} else {
+	case !errors.Is(err, fs.ErrNotExist): // else another fetch may make it now
 		os.Remove(name) // Commit sees what is left
 	}
 	return name

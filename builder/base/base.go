@@ -190,7 +190,11 @@ func Configure(ctx context.Context, r *root.Root) error {
 func setLocale(r *root.Root) error {
 	const name, link = "/etc/locale.conf", "/etc/default/locale"
 	for _, said := range []string{name, link} {
-		if info, err := r.Lstat(said); err == nil && info.Mode().IsRegular() || err != nil && !errors.Is(err, fs.ErrNotExist) {
+		at, err := r.Follow(said)
+		if err != nil {
+			return err
+		}
+		if _, err := r.Lstat(at); !errors.Is(err, fs.ErrNotExist) {
 			return err
 		}
 	}

@@ -46,7 +46,6 @@ func TestConfigure(t *testing.T) {
 	}
 }
 
-// What a node must not share and what differs each time goes; the rest stays.
 // Sessions speak UTF-8 where a package has left a link to nowhere, and what a base says stays.
 func TestLocale(t *testing.T) {
 	for _, own := range []string{"", "/etc/default/locale", "/etc/locale.conf"} {
@@ -71,6 +70,7 @@ func TestLocale(t *testing.T) {
 	}
 }
 
+// What a node must not share and what differs each time goes; the rest stays.
 func TestScrub(t *testing.T) {
 	tree := t.TempDir()
 	gone := []string{"etc/hostname", "etc/ssh/ssh_host_ed25519_key", "etc/passwd-", "var/log/dpkg.log", "var/log/apt/history.log", "var/lib/apt/lists/x_Packages",

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package boot makes what firmware and boot loaders read: the kernel, the
-// generic initrd with the agent as its first process, and site.cpio, which says
+// generic initrd with the agent, which it finds and checks, as its first process, and site.cpio, which says
 // whom a node trusts.
 //
 // The initrd is generic: it holds the agent and the loader's modules, nothing

@@ -12,6 +12,9 @@ import (
 	"github.com/caisson-os/caisson/spec"
 )
 
+// A hold keeps a node out of a publish: a freeze, a pin, a rollback or a pause. A row has at most one
+// pause, and at most one of the others.
+
 // SplitHolds parts a row's holds into those that last at a time and those that are over.
 func SplitHolds(holds []spec.Hold, now time.Time) (last, over []spec.Hold) {
 	for _, h := range holds {

@@ -32,8 +32,8 @@
 // shards, fleet:gen-EPOCH-GENERATION and fleet:index, fleet:current, and tags of
 // nodes that are retired go last. Cut anywhere, a repeated publish heals it, and so does a hold or a retirement;
 // what a rollout moved before it was cut stays where it is, see adoptMoves. No generation ever
-// names two contents. cmd/caisson, fleet/policy and
-// fleet/preview import it.
+// names two contents. What plans a
+// fleet, moves it or shows what it was given imports it.
 package publish
 
 import (

@@ -27,7 +27,7 @@ type Info struct {
 }
 
 // Write prints the key for people.
-func (i Info) Write(w io.Writer) { _, _ = fmt.Fprintf(w, "id %s\n%s", i.ID, i.PEM) } // as cli.Printf prints
+func (i Info) Write(w io.Writer) { _, _ = fmt.Fprintf(w, "id %s\n%s", i.ID, i.PEM) } // Output keeps a write that failed
 
 // MakePair writes both halves of a key, as [WritePair] does.
 func MakePair(key *ecdsa.PrivateKey, name string, p *Passphrase) (i Info, err error) {

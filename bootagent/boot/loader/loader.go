@@ -9,7 +9,7 @@
 // loader whose starts are spent stays as the note of that, behind the one before it. Loaders
 // only go forward; an older layer is entered by kexec.
 //
-// What comes is named by digest in fleet:current and copied as it is. What is decided is decided
+// What comes is named by digest in fleet:current and copied as it is. Which loader starts is decided
 // by names of files alone; [Volume] writes them so that a power cut costs nothing. Package node says when a boot was good.
 //
 // A CD, a USB stick or a disk of 'caisson image' carries an OCI layout beside its loader, in the

@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/go-logr/logr"
 	"k8s.io/client-go/rest"
@@ -53,13 +54,17 @@ func Programs(t testing.TB) string {
 	return dir
 }
 
+// patience is for a server that starts or stops on a busy machine; an idle one takes seconds.
+const patience = 5 * time.Minute
+
 // Start runs a cluster until the test ends; change may change how its API server is started.
 func Start(t testing.TB, change ...func(*envtest.APIServer)) *Cluster {
 	t.Helper()
 	log.SetLogger(logr.Discard())
 	dir := Programs(t)
-	env := &envtest.Environment{BinaryAssetsDirectory: dir,
-		CRDDirectoryPaths: []string{filepath.Join(root(t), "deploy", "crds")}, ErrorIfCRDPathMissing: true}
+	env := &envtest.Environment{BinaryAssetsDirectory: dir, ControlPlaneStartTimeout: patience, ControlPlaneStopTimeout: patience,
+		CRDDirectoryPaths: []string{filepath.Join(root(t), "deploy", "crds")}, ErrorIfCRDPathMissing: true,
+		CRDInstallOptions: envtest.CRDInstallOptions{MaxTime: patience}}
 	env.ControlPlane.GetAPIServer().Configure().Set("authorization-mode", "Node", "RBAC").Append("enable-admission-plugins", "NodeRestriction")
 	for _, c := range change {
 		c(env.ControlPlane.GetAPIServer())

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -447,6 +448,26 @@ func TestBackground(t *testing.T) {
 	}
 	if drift := checked(t, another); len(drift) != 1 || drift[0].Action != spec.ActionFailed {
 		t.Errorf("after it ended: %+v", drift)
+	}
+}
+
+// The pass that began a script may be over when its end cannot be written: it is said then.
+func TestAnEndThatCannotBeWrittenIsSaid(t *testing.T) {
+	gate := t.TempDir() + "/gate"
+	if err := syscall.Mkfifo(gate, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	w := spec.Exec{Name: "bg", Blocking: "background", Data: "read x <" + gate + "\n"}
+	it, said := newItem([]spec.Exec{w}, t.TempDir(), itemtest.Journal(t, t.TempDir())), ""
+	it.log = func(format string, args ...any) { said += fmt.Sprintf(format, args...) }
+	if err := pass(t, it); err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(os.RemoveAll(it.script(w).dir), os.WriteFile(gate, []byte("go\n"), 0)); err != nil {
+		t.Fatal(err)
+	}
+	if err := it.Wait(); !errors.Is(err, fs.ErrNotExist) || !strings.Contains(said, `run script "bg" in the background`) {
+		t.Errorf("%v; said %q", err, said)
 	}
 }
 

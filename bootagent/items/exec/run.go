@@ -57,12 +57,12 @@ func (i *Item) run(ctx context.Context, s script, last record) error {
 		i.background.Go(func() {
 			// It outlives the pass that started it.
 			err := finish(i.wait(context.WithoutCancel(ctx), s, id))
+			if err == nil {
+				return
+			}
+			i.log("run script %q in the background: %v", s.want.Name, err) // the pass may be over
 			var own failure
-			switch {
-			case err == nil:
-			case errors.As(err, &own):
-				i.log("run script %q in the background: %v", s.want.Name, err)
-			default:
+			if !errors.As(err, &own) {
 				i.mu.Lock()
 				defer i.mu.Unlock()
 				i.late = append(i.late, fmt.Errorf("run script %q in the background: %w", s.want.Name, err))

@@ -150,7 +150,7 @@ func TestWhatIsDueAgainIsNoTrouble(t *testing.T) {
 	ok(t, Reconcile(t.Context(), n.items(before), n.journal))
 	n.ran()
 	slow := n.script("020", "020", "0") // it takes as long as it takes for the first one to be due again
-	slow.Data = "#!/bin/sh\nfor f in " + n.root + "/state/exec/*/run.json; do sed -i 's/\"start\":\"20/\"start\":\"19/' $f; done\n"
+	slow.Data = "#!/bin/sh\nsed -i '/\"name\":\"010\"/s/\"start\":\"20/\"start\":\"19/' " + n.root + "/state/exec/*/run.json\n"
 	next := scripts(old, slow)
 	next.Sysctl = []spec.Sysctl{{Key: "vm/swappiness", Value: "30"}}
 	r := Transact(t.Context(), n.items(next), n.items(before), n.journal, nil)

@@ -14,6 +14,7 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -138,14 +139,26 @@ func TestResumeAfterReboot(t *testing.T) {
 }
 
 // given gives content, and notes from where on it was asked for.
-type given []int64
+type given struct {
+	mu   sync.Mutex
+	asks []int64
+}
+
+// asked returns the places so far.
+func (g *given) asked() []int64 {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return slices.Clone(g.asks)
+}
 
 func (*given) Manifest(context.Context, string, string, string) (oci.Response, error) {
 	return oci.Response{}, oci.ErrNotFound
 }
 
 func (g *given) Blob(_ context.Context, _ string, _ oci.Descriptor, offset int64) (io.ReadCloser, error) {
-	*g = append(*g, offset)
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.asks = append(g.asks, offset)
 	return io.NopCloser(bytes.NewReader(content[offset:])), nil
 }
 
@@ -156,7 +169,7 @@ func TestOneFetchesAtATime(t *testing.T) {
 	for name, c := range map[string]struct {
 		end   func(f *os.File, store *layers.Store) error // of the other fetch
 		index []byte
-		asks  given
+		asks  []int64
 	}{
 		"it brings all": {end: func(f *os.File, store *layers.Store) error {
 			_, err := f.Write(content[half:])
@@ -166,8 +179,8 @@ func TestOneFetchesAtATime(t *testing.T) {
 			_, err := f.Write(content[half:])
 			return errors.Join(err, store.Commit(d.Digest))
 		}},
-		"it is cut":        {end: func(*os.File, *layers.Store) error { return nil }, asks: given{int64(half)}},
-		"it is given back": {end: func(_ *os.File, store *layers.Store) error { return store.Drop(d.Digest) }, asks: given{0}},
+		"it is cut":        {end: func(*os.File, *layers.Store) error { return nil }, asks: []int64{int64(half)}},
+		"it is given back": {end: func(_ *os.File, store *layers.Store) error { return store.Drop(d.Digest) }, asks: []int64{0}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			store, from := newStore(t), new(given)
@@ -185,8 +198,8 @@ func TestOneFetchesAtATime(t *testing.T) {
 					done <- err
 				}()
 				synctest.Wait()
-				if len(*from) > 0 {
-					t.Errorf("it asks from %d on while another one fetches", *from)
+				if asked := from.asked(); len(asked) > 0 {
+					t.Errorf("it asks from %d on while another one fetches", asked)
 				}
 				if err := errors.Join(c.end(f, store), f.Close()); err != nil {
 					t.Error(err)
@@ -195,8 +208,8 @@ func TestOneFetchesAtATime(t *testing.T) {
 					t.Error(err)
 				}
 			})
-			if err := store.Verify(d.Digest); err != nil || !slices.Equal(*from, c.asks) {
-				t.Errorf("%v, asked for from %d on, want %d", err, *from, c.asks)
+			if err := store.Verify(d.Digest); err != nil || !slices.Equal(from.asked(), c.asks) {
+				t.Errorf("%v, asked for from %d on, want %d", err, from.asked(), c.asks)
 			}
 			if _, err := os.Lstat(store.Path(d.Digest) + ".partial"); !errors.Is(err, fs.ErrNotExist) {
 				t.Errorf("a partial file is left: %v", err)

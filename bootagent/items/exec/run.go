@@ -93,7 +93,7 @@ func (i *Item) start(ctx context.Context, s script) (id string, err error) {
 			"HOME=/root", "LANG=C.UTF-8"}, environ(s.want.Env)...),
 	})
 	if errors.Is(err, process.ErrRuns) { // it writes into the log that it began with
-		err = errors.Join(err, os.Rename(log+".old", log))
+		_ = os.Rename(log+".old", log) // without it people look into the older one
 	}
 	return id, err
 }

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"math"
 	"os"
 	"slices"
 	"syscall"
@@ -71,6 +72,12 @@ func (b Box) Add(e spec.Event) (err error) {
 	next := uint64(0)
 	for _, r := range parse(data) {
 		next = r.Seq + 1
+	}
+	if next == math.MaxUint64 { // no node comes to it: others numbered these, so that nothing after them could be read
+		next = 0
+		if _, err := f.WriteAt(make([]byte, size), 0); err != nil {
+			return err
+		}
 	}
 	text, err := encode(record{next, e})
 	if err != nil {

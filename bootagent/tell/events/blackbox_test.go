@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"hash/crc32"
+	"math"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
@@ -59,6 +60,32 @@ func TestTheRingIsBounded(t *testing.T) {
 	}
 	if info, err := os.Stat(b.file); err != nil || info.Size() != size || info.Mode() != 0o600 {
 		t.Errorf("%v, %v", info, err)
+	}
+}
+
+// TestTheLastNumber: the disk may have been in other hands. Whatever number an event has there, what is noted
+// from then on is read.
+func TestTheLastNumber(t *testing.T) {
+	for _, seq := range []uint64{math.MaxUint64, math.MaxUint64 - 1, math.MaxUint64 - 3} {
+		b := BoxAt(filepath.Join(t.TempDir(), BoxName))
+		data := make([]byte, size)
+		planted, err := encode(record{seq, event(0)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		copy(data[seq%slots*slot:], planted)
+		if err := os.WriteFile(b.file, data, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		for n := range 5 {
+			if err := b.Add(event(n + 1)); err != nil {
+				t.Fatal(err)
+			}
+			all := events(t, b)
+			if len(all) == 0 || all[len(all)-1].Generation != uint64(n+1) {
+				t.Errorf("after number %d, event %d is not the last of %d", seq, n+1, len(all))
+			}
+		}
 	}
 }
 

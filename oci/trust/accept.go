@@ -109,13 +109,14 @@ type Identity struct {
 	UUIDs []string
 }
 
-// Tags are the names under which the overlay may be found, most exact first.
+// Tags are the names under which the overlay may be found, most exact first. A claim that makes no tag, as
+// an address that a boot loader did not fill in, is left out: no registry would be asked for the next.
 func (id Identity) Tags() []string {
 	var tags []string
 	if id.Node != "" {
 		tags = append(tags, id.Node)
 	}
-	return append(tags, AliasTags(id.MACs, id.UUIDs)...)
+	return slices.DeleteFunc(append(tags, AliasTags(id.MACs, id.UUIDs)...), func(tag string) bool { return !oci.ValidTag(tag) })
 }
 
 // AliasTags are the tags that a publisher gives an overlay besides its name.

@@ -3,8 +3,11 @@
 package trust
 
 import (
+	"context"
 	"crypto/ecdsa"
+	"errors"
 	"fmt"
+	"io"
 	"strings"
 	"testing"
 	"time"
@@ -87,6 +90,31 @@ func TestEveryNodeRefusesEveryOther(t *testing.T) {
 	if refused < 1000 {
 		t.Errorf("%d pairs were refused, want at least 1000", refused)
 	}
+}
+
+// TestClaimsThatAreNoTags: what a boot loader left unfilled keeps the machine from none of its other names.
+func TestClaimsThatAreNoTags(t *testing.T) {
+	id := Identity{Node: "a b", MACs: []string{"${net0/mac:hexhyp}", strings.Repeat("0", 200), "52:54:00:12:34:56"}, UUIDs: []string{"../x"}}
+	src := &asked{}
+	_, err := Overlay(t.Context(), src, id.Tags(), "")
+	if got := strings.Join(src.tags, " "); !errors.Is(err, oci.ErrNotFound) || got != "mac-525400123456" {
+		t.Errorf("the registry was asked for %q: %v", got, err)
+	}
+}
+
+// asked is a registry that has nothing.
+type asked struct{ tags []string }
+
+func (a *asked) Manifest(_ context.Context, repo, tag, _ string) (oci.Response, error) {
+	if err := oci.CheckName(repo, tag); err != nil {
+		return oci.Response{}, err
+	}
+	a.tags = append(a.tags, tag)
+	return oci.Response{}, oci.ErrNotFound
+}
+
+func (*asked) Blob(context.Context, string, oci.Descriptor, int64) (io.ReadCloser, error) {
+	return nil, oci.ErrNotFound
 }
 
 // BenchmarkAccept decides about an overlay of 256 KiB.

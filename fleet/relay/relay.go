@@ -16,6 +16,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 	"sync"
 	"time"
 
@@ -79,8 +80,13 @@ func Handler(ctx context.Context, from *registry.Registry, o Options) (http.Hand
 	return mux, nil
 }
 
+// asked are the repositories that nodes ask for. Of others, as strangers may name without end, a
+// login would be kept for each; and reports are not theirs to read.
+var asked = []string{oci.RepoLayer, oci.RepoNode, oci.RepoFleet, oci.RepoService, oci.RepoLoader, oci.RepoRescue}
+
 func (r *relay) serve(w http.ResponseWriter, req *http.Request) {
 	repo, kind, what, ok := registry.ParsePath(req.URL.Path)
+	ok = ok && slices.Contains(asked, repo)
 	switch {
 	case ok && kind == "manifests":
 		r.manifest(w, req, repo, what)

@@ -274,6 +274,25 @@ func TestTags(t *testing.T) {
 	}
 }
 
+// TestOtherRepositories: the registry is asked for what nodes ask for, whatever strangers name: for each
+// name it may have the relay log in, and what came of that is kept.
+func TestOtherRepositories(t *testing.T) {
+	r := newRack(t, 1<<30)
+	digest := r.publish("a", "1")
+	for _, repo := range []string{oci.RepoReport, "x", strings.Repeat("x", 8000)} {
+		for _, what := range []string{"/manifests/a", "/manifests/" + digest, "/blobs/" + digest} {
+			if resp, _, err := r.get(repo + what); err != nil || resp.StatusCode != http.StatusNotFound {
+				t.Errorf("%.20s%s: %v, %v", repo, what, resp, err)
+			}
+		}
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if len(r.asked) > 0 {
+		t.Errorf("the registry was asked: %.200q", r.asked)
+	}
+}
+
 // TestWrongContent: content that its digest does not name is an answer that is cut, and is not kept;
 // a file that has changed is fetched again.
 func TestWrongContent(t *testing.T) {

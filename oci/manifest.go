@@ -34,9 +34,9 @@ type Index struct {
 // Empty is the content of a config that says nothing.
 var Empty = []byte("{}")
 
-// Encode returns the bytes of m, an [Index] or a [Manifest]. They are
+// Encode returns the bytes of m, an [Index], a [Manifest] or what one of them names. They are
 // pushed, hashed and signed: nobody encodes the same manifest twice.
-func Encode[M Manifest | Index](m M) []byte {
+func Encode[M Manifest | Index | Descriptor](m M) []byte {
 	raw, err := json.Marshal(m)
 	if err != nil {
 		panic(fmt.Sprintf("encode %T: %v", m, err)) // plain structs and text only

@@ -179,12 +179,12 @@ func (h *history) tags(t testing.TB) map[string]string {
 	t.Helper()
 	raw, err := os.ReadFile(filepath.Join(h.dir, "index.json"))
 	must(t, err)
-	index, err := oci.ParseLayoutIndex(raw)
+	list, err := oci.ParseLayoutIndex(raw)
 	must(t, err)
 	tags := map[string]string{}
-	for _, d := range index.Manifests {
-		if name := d.Annotations[oci.AnnotationRefName]; name != "" {
-			tags[name] = d.Digest
+	for _, n := range list {
+		if n.Name != "" {
+			tags[n.Name] = n.Digest
 		}
 	}
 	return tags

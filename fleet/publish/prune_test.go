@@ -49,16 +49,16 @@ func TestPruneBesidePublishTearsNothing(t *testing.T) {
 	defer batch.Close() // nothing was written
 	raw, err := os.ReadFile(filepath.Join(ref.Layout, "index.json"))
 	must(t, err)
-	index, err := oci.ParseLayoutIndex(raw)
+	list, err := oci.ParseLayoutIndex(raw)
 	must(t, err)
-	for _, d := range index.Manifests {
+	for _, d := range list {
 		raw, err := os.ReadFile(filepath.Join(ref.Layout, oci.BlobPath(d.Digest)))
 		must(t, err)
 		m, err := oci.ParseManifest(raw)
 		must(t, err)
 		for _, b := range append(m.Layers, m.Config) {
 			if _, err := os.Stat(filepath.Join(ref.Layout, oci.BlobPath(b.Digest))); err != nil {
-				t.Errorf("%s leads to nothing: %v", d.Annotations[oci.AnnotationRefName], err)
+				t.Errorf("%s leads to nothing: %v", d.Name, err)
 			}
 		}
 	}

@@ -161,8 +161,8 @@ func (o Options) Login(host string) (Login, error) {
 type layout struct {
 	root *os.Root
 	mu   sync.Mutex
-	seen os.FileInfo // of index.json when tags was read
-	tags map[string]oci.Descriptor
+	seen os.FileInfo       // of index.json when tags was read
+	tags map[string]string // digests
 }
 
 func openLayout(dir string) (*layout, error) {
@@ -183,11 +183,10 @@ func (l *layout) Manifest(_ context.Context, repo, reference, etag string) (oci.
 	}
 	digest := reference
 	if !oci.ValidDigest(reference) {
-		d, err := l.resolve(repo, reference)
-		if err != nil {
+		var err error
+		if digest, err = l.resolve(repo, reference); err != nil {
 			return oci.Response{}, err
 		}
-		digest = d.Digest
 	}
 	if etag == digest {
 		return oci.Response{Digest: digest, ETag: etag, NotModified: true}, nil
@@ -236,32 +235,32 @@ func (l *layout) Ranges(_ context.Context, _ string, d oci.Descriptor, spans []o
 	return limited{io.MultiReader(parts...), f}, nil
 }
 
-func (l *layout) resolve(repo, tag string) (oci.Descriptor, error) {
+func (l *layout) resolve(repo, tag string) (digest string, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	info, err := l.root.Stat("index.json")
 	if err != nil {
-		return oci.Descriptor{}, err
+		return "", err
 	}
 	// index.json is replaced, never changed, so another file is another content.
 	if l.seen == nil || !os.SameFile(info, l.seen) || !info.ModTime().Equal(l.seen.ModTime()) {
 		raw, err := strict.ReadFileCapped(l.root, "index.json", oci.MaxLayout)
 		if err != nil {
-			return oci.Descriptor{}, missing(err)
+			return "", missing(err)
 		}
-		index, err := oci.ParseLayoutIndex(raw)
+		list, err := oci.ParseLayoutIndex(raw)
 		if err != nil {
-			return oci.Descriptor{}, err
+			return "", err
 		}
-		l.seen, l.tags = info, map[string]oci.Descriptor{}
-		for _, d := range index.Manifests {
-			l.tags[d.Annotations[oci.AnnotationRefName]] = d
+		l.seen, l.tags = info, make(map[string]string, len(list))
+		for _, n := range list {
+			l.tags[n.Name] = n.Digest
 		}
 	}
-	if d, ok := l.tags[repo+":"+tag]; ok {
-		return d, nil
+	if digest, ok := l.tags[repo+":"+tag]; ok {
+		return digest, nil
 	}
-	return oci.Descriptor{}, fmt.Errorf("%s:%s: %w", repo, tag, oci.ErrNotFound)
+	return "", fmt.Errorf("%s:%s: %w", repo, tag, oci.ErrNotFound)
 }
 
 func missing(err error) error {

@@ -25,16 +25,16 @@ func readIndex(root *os.Root) (*index, error) {
 	if err != nil {
 		return nil, err
 	}
-	parsed, err := oci.ParseLayoutIndex(raw)
+	list, err := oci.ParseLayoutIndex(raw)
 	if err != nil {
 		return nil, err
 	}
 	x := newIndex()
-	for _, d := range parsed.Manifests {
-		if name := d.Annotations[oci.AnnotationRefName]; name != "" {
-			x.names[name] = d
+	for _, n := range list {
+		if n.Name != "" {
+			x.names[n.Name] = n.Descriptor
 		} else {
-			x.plain[d.Digest] = d
+			x.plain[n.Digest] = n.Descriptor
 		}
 	}
 	return x, nil
@@ -42,13 +42,14 @@ func readIndex(root *os.Root) (*index, error) {
 
 // encode sorts, so that the same content has the same bytes.
 func (x *index) encode() []byte {
-	out := oci.Index{SchemaVersion: 2, MediaType: oci.MediaTypeIndex, Manifests: []oci.Descriptor{}}
-	for _, m := range []map[string]oci.Descriptor{x.names, x.plain} {
-		for _, key := range slices.Sorted(maps.Keys(m)) {
-			out.Manifests = append(out.Manifests, m[key])
-		}
+	list := make([]oci.Named, 0, len(x.names)+len(x.plain))
+	for _, name := range slices.Sorted(maps.Keys(x.names)) {
+		list = append(list, oci.Named{Name: name, Descriptor: x.names[name]})
 	}
-	return oci.Encode(out)
+	for _, digest := range slices.Sorted(maps.Keys(x.plain)) {
+		list = append(list, oci.Named{Descriptor: x.plain[digest]})
+	}
+	return oci.EncodeLayoutIndex(list)
 }
 
 func (x *index) put(repo, tag string, d oci.Descriptor) {
@@ -56,9 +57,7 @@ func (x *index) put(repo, tag string, d oci.Descriptor) {
 		x.plain[d.Digest] = d
 		return
 	}
-	name := repo + ":" + tag
-	d.Annotations = map[string]string{oci.AnnotationRefName: name}
-	x.names[name] = d
+	x.names[repo+":"+tag] = d
 }
 
 func (x *index) remove(repo, reference string) (found bool) {

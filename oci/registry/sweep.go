@@ -56,7 +56,7 @@ func reachable(dir string) (map[string]bool, error) {
 	if err != nil {
 		return nil, err
 	}
-	index, err := oci.ParseLayoutIndex(raw)
+	list, err := oci.ParseLayoutIndex(raw)
 	if err != nil {
 		return nil, fmt.Errorf("sweep %s: %w", dir, err)
 	}
@@ -71,26 +71,27 @@ func reachable(dir string) (map[string]bool, error) {
 		if err != nil {
 			return err
 		}
-		if x, err := oci.ParseIndex(raw); err == nil {
-			for _, d := range x.Manifests {
-				if err := visit(d.Digest); err != nil {
-					return err
-				}
+		m, err := oci.ParseManifest(raw) // as nearly all are
+		if err == nil {
+			needed[m.Config.Digest] = true
+			for _, d := range m.Layers {
+				needed[d.Digest] = true
 			}
 			return nil
 		}
-		m, err := oci.ParseManifest(raw)
-		if err != nil {
+		x, no := oci.ParseIndex(raw)
+		if no != nil {
 			return fmt.Errorf("sweep %s: %s: %w", dir, digest, err)
 		}
-		needed[m.Config.Digest] = true
-		for _, d := range m.Layers {
-			needed[d.Digest] = true
+		for _, d := range x.Manifests {
+			if err := visit(d.Digest); err != nil {
+				return err
+			}
 		}
 		return nil
 	}
-	for _, d := range index.Manifests {
-		if err := visit(d.Digest); err != nil {
+	for _, n := range list {
+		if err := visit(n.Digest); err != nil {
 			return nil, err
 		}
 	}

@@ -3,6 +3,7 @@
 package registry
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -11,7 +12,6 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"strings"
 	"sync"
 
 	"github.com/caisson-os/caisson/internal/cli"
@@ -25,6 +25,8 @@ type layout struct {
 	most int // bytes of index.json that are read again
 	mu   sync.Mutex
 	held *locked // while a batch is open
+
+	folder sync.Mutex // of the blobs: the kernel lets one change it at a time, and who waits there keeps a processor busy
 }
 
 // openLayout opens a directory. One that is not a layout yet becomes one with the first
@@ -83,11 +85,26 @@ func (l *layout) hasBlob(ctx context.Context, repo string, d oci.Descriptor) (bo
 	return err == nil && size == d.Size, err
 }
 
+// putData stores data that was verified.
 func (l *layout) putData(ctx context.Context, repo string, d oci.Descriptor) error {
-	return l.putBlob(ctx, repo, d, opener(d))
+	return l.putFile(ctx, repo, d, func(w io.Writer) error {
+		_, err := w.Write(d.Data)
+		return err
+	})
 }
 
 func (l *layout) putBlob(ctx context.Context, repo string, d oci.Descriptor, open Opener) error {
+	return l.putFile(ctx, repo, d, func(w io.Writer) error {
+		body, err := open()
+		if err != nil {
+			return err
+		}
+		defer body.Close()
+		return copyVerified(ctx, w, body, d)
+	})
+}
+
+func (l *layout) putFile(ctx context.Context, repo string, d oci.Descriptor, fill func(io.Writer) error) error {
 	if there, err := l.hasBlob(ctx, repo, d); err != nil {
 		return err
 	} else if there && l.intact(d) {
@@ -95,18 +112,10 @@ func (l *layout) putBlob(ctx context.Context, repo string, d oci.Descriptor, ope
 			return err
 		}
 	}
-	if err := l.make(); err != nil {
-		return err
-	}
-	body, err := open()
-	if err != nil {
-		return err
-	}
-	defer body.Close()
-	fill := func(w io.Writer) error { return copyVerified(ctx, w, body, d) }
-	if l.inBatch() {
-		err = writeUnsynced(l.path(d.Digest), fill)
-	} else {
+	var err error
+	if l.inBatch() { // which made the layout
+		err = l.writeUnsynced(l.path(d.Digest), fill)
+	} else if err = l.make(); err == nil {
 		err = durable.Write(l.path(d.Digest), 0o644, fill)
 	}
 	if err != nil {
@@ -125,25 +134,35 @@ func (l *layout) intact(d oci.Descriptor) bool {
 	return err == nil && d.Verify(data) == nil
 }
 
-func (l *layout) putManifest(ctx context.Context, repo, mediaType string, raw []byte, tag string) error {
+func (l *layout) putManifest(ctx context.Context, repo string, d oci.Descriptor, tag string) error {
 	if tag != "" && !oci.ValidTag(tag) {
 		return fmt.Errorf("tag %.80q is not valid", tag)
 	}
-	d := oci.Describe(mediaType, raw)
-	if err := l.putBlob(ctx, repo, d, func() (io.ReadCloser, error) {
-		return io.NopCloser(strings.NewReader(string(raw))), nil
-	}); err != nil {
+	if err := l.putData(ctx, repo, d); err != nil {
 		return err
+	}
+	of, err := artifactType(d.Data)
+	if err != nil {
+		return fmt.Errorf("manifest: %w", err)
+	}
+	d = d.Bare()
+	d.ArtifactType = of
+	return l.change(func(x *index) { x.put(repo, tag, d) })
+}
+
+// artifactType returns that of a manifest or an index, which the caller has made or parsed.
+func artifactType(raw []byte) (string, error) {
+	const begins = `{"schemaVersion":2,"mediaType":"` + oci.MediaTypeManifest + `","artifactType":"`
+	if rest, own := bytes.CutPrefix(raw, []byte(begins)); own { // as oci.Encode writes it: then all else need not be read
+		if of, _, _ := bytes.Cut(rest, []byte(`"`)); !bytes.Contains(of, []byte(`\`)) {
+			return string(of), nil
+		}
 	}
 	var kind struct {
 		ArtifactType string `json:"artifactType"`
 	}
-	if err := json.Unmarshal(raw, &kind); err != nil {
-		return fmt.Errorf("manifest: %w", err)
-	}
-	d = d.Bare()
-	d.ArtifactType = kind.ArtifactType
-	return l.change(func(x *index) { x.put(repo, tag, d) })
+	err := json.Unmarshal(raw, &kind)
+	return kind.ArtifactType, err
 }
 
 func (l *layout) tags(_ context.Context, repo string) (tags []string, err error) {

@@ -66,7 +66,7 @@ type blobs interface {
 
 // manifests keeps the manifests that tags name and referrers are attached to.
 type manifests interface {
-	putManifest(ctx context.Context, repo, mediaType string, raw []byte, tag string) error
+	putManifest(ctx context.Context, repo string, d oci.Descriptor, tag string) error // d has its data
 	tags(ctx context.Context, repo string) ([]string, error)
 	delete(ctx context.Context, repo, reference string) error
 	referrers(ctx context.Context, repo, digest string) ([]oci.Descriptor, error)
@@ -157,6 +157,7 @@ func opener(d oci.Descriptor) Opener {
 // PutManifest stores a manifest or an index, whose blobs are there, and points
 // the tags at it. It returns the digest.
 func (r *Registry) PutManifest(ctx context.Context, repo, mediaType string, raw []byte, tags ...string) (string, error) {
+	d := oci.Describe(mediaType, raw)
 	if len(tags) == 0 {
 		tags = []string{""}
 	}
@@ -164,11 +165,11 @@ func (r *Registry) PutManifest(ctx context.Context, repo, mediaType string, raw 
 		if err := r.permitted(); err != nil {
 			return "", err
 		}
-		if err := r.place.putManifest(ctx, repo, mediaType, raw, tag); err != nil {
+		if err := r.place.putManifest(ctx, repo, d, tag); err != nil {
 			return "", err
 		}
 	}
-	return oci.Digest(raw), nil
+	return d.Digest, nil
 }
 
 // Manifest reads what a tag or digest names.

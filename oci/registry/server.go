@@ -154,9 +154,9 @@ func (s *server) putBlob(ctx context.Context, repo string, d oci.Descriptor, ope
 	return nil
 }
 
-func (s *server) putManifest(ctx context.Context, repo, mediaType string, raw []byte, tag string) error {
+func (s *server) putManifest(ctx context.Context, repo string, d oci.Descriptor, tag string) error {
 	if tag == "" {
-		tag = oci.Digest(raw)
+		tag = d.Digest
 	}
 	ref, err := s.reference(repo, tag)
 	if err != nil {
@@ -168,7 +168,7 @@ func (s *server) putManifest(ctx context.Context, repo, mediaType string, raw []
 			return ctx.Err()
 		case <-time.After(time.Duration(wait) * 300 * time.Millisecond):
 		}
-		if err = s.pusher.Put(ctx, ref, rawManifest{raw, types.MediaType(mediaType)}); err == nil {
+		if err = s.pusher.Put(ctx, ref, rawManifest{d.Data, types.MediaType(d.MediaType)}); err == nil {
 			return nil
 		}
 		if !isBlobUnknown(err) {

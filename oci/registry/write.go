@@ -38,8 +38,10 @@ func copyVerified(ctx context.Context, w io.Writer, body io.Reader, d oci.Descri
 
 // writeUnsynced is durable.Write without its fsyncs: the batch's flush makes up
 // for them before anything names the file.
-func writeUnsynced(name string, fill func(io.Writer) error) error {
+func (l *layout) writeUnsynced(name string, fill func(io.Writer) error) error {
+	l.folder.Lock()
 	f, err := os.CreateTemp(filepath.Dir(name), ".tmp.*")
+	l.folder.Unlock()
 	if err != nil {
 		return err
 	}
@@ -51,7 +53,9 @@ func writeUnsynced(name string, fill func(io.Writer) error) error {
 		err = e
 	}
 	if err == nil {
+		l.folder.Lock()
 		err = os.Rename(f.Name(), name)
+		l.folder.Unlock()
 	}
 	if err != nil {
 		_ = os.Remove(f.Name()) // err says what failed; prune removes what is left

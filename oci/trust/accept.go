@@ -52,6 +52,7 @@ type decision struct {
 	said    sign.Predicate // what the signature says
 	keys    []string
 	overlay spec.Overlay
+	whole   bool // all of it is read
 	leftOut []string
 	now     time.Time
 	sure    bool

@@ -66,10 +66,15 @@ func hardwareIsOurs(d *decision) error {
 	return nil
 }
 
-// coreParses reads what a loader of any release reads.
+// coreParses reads what a loader of any release reads. A document that has nothing but what this
+// release knows is read once, with its sections: what it is as a whole its core is, too.
 func coreParses(d *decision) error {
-	if _, err := spec.DecodeKnown(d.candidate.Document, &d.overlay.Core); err != nil {
-		return refusal.New(refusal.Overlay, "%w", err)
+	unknown, err := spec.DecodeKnown(d.candidate.Document, &d.overlay)
+	if d.whole = err == nil && unknown == nil; !d.whole {
+		d.overlay = spec.Overlay{}
+		if _, err := spec.DecodeKnown(d.candidate.Document, &d.overlay.Core); err != nil {
+			return refusal.New(refusal.Overlay, "%w", err)
+		}
 	}
 	if d.overlay.APIVersion != spec.APIVersion || d.overlay.Kind != spec.KindOverlay {
 		return refusal.New(refusal.Overlay, "the document is %.40q %.40q", d.overlay.APIVersion, d.overlay.Kind)
@@ -91,6 +96,9 @@ func needsAreKnown(d *decision) error {
 // sectionsParse reads the sections that this release has. What a later one added, and
 // does not list in needs, is left out.
 func sectionsParse(d *decision) error {
+	if d.whole {
+		return nil
+	}
 	core := d.overlay.Core
 	unknown, err := spec.DecodeKnown(d.candidate.Document, &d.overlay)
 	if err != nil {

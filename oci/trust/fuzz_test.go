@@ -4,6 +4,7 @@ package trust
 
 import (
 	"encoding/json"
+	"reflect"
 	"testing"
 
 	"github.com/caisson-os/caisson/oci/sign"
@@ -57,6 +58,10 @@ func FuzzAcceptOverlay(f *testing.F) {
 				t.Fatalf("no refusal: %v", err)
 			}
 			return
+		}
+		var core spec.Core // as a loader of another release reads it
+		if _, err := spec.DecodeKnown(doc, &core); err != nil || !reflect.DeepEqual(core, a.Overlay.Core) {
+			t.Fatalf("a loader reads %+v, %v: %q", core, err, doc)
 		}
 		again, err := spec.Encode(a.Overlay)
 		if err != nil {

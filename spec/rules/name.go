@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"strings"
 	"unicode"
+	"unicode/utf8"
 )
 
 const (
@@ -164,7 +165,10 @@ func oneLine(text string) error {
 // (ESC, BEL, C1), the separators U+2028 and U+2029, and the marks of direction; tabs are
 // blanks.
 func Hidden(r rune) bool {
-	return r != '\t' && (unicode.IsControl(r) || unicode.In(r, unicode.Zl, unicode.Zp, unicode.Bidi_Control))
+	if r < utf8.RuneSelf { // which is nearly all text
+		return r < ' ' && r != '\t' || r == '\x7f'
+	}
+	return unicode.IsControl(r) || unicode.In(r, unicode.Zl, unicode.Zp, unicode.Bidi_Control)
 }
 
 func hasHidden(text string) bool { return strings.ContainsFunc(text, Hidden) }

@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"unicode"
 
 	"github.com/caisson-os/caisson/spec"
 )
@@ -289,6 +290,12 @@ func TestHidden(t *testing.T) {
 	for _, r := range "\t aé→漢\u00a0\u200d\u202f😀" { // joiners are of words of some scripts
 		if Hidden(r) {
 			t.Errorf("%U is not taken for text", r)
+		}
+	}
+	for r := range rune(0x3000) {
+		want := r != '\t' && (unicode.IsControl(r) || unicode.In(r, unicode.Zl, unicode.Zp, unicode.Bidi_Control))
+		if Hidden(r) != want {
+			t.Errorf("%U is hidden: %t", r, !want)
 		}
 	}
 }

@@ -16,6 +16,7 @@ import (
 	"math/bits"
 	"slices"
 	"sync"
+	"sync/atomic"
 
 	"github.com/caisson-os/caisson/spec"
 )
@@ -81,7 +82,7 @@ func (x *Index) Row(ctx context.Context, name string) (row spec.Published, ok bo
 // All returns all rows, in a map of the caller's own.
 func (x *Index) All(ctx context.Context) (Rows, error) {
 	n := len(x.Root.Shards)
-	if err := each(ctx, n, func(ctx context.Context, i int) error {
+	if err := Each(ctx, n, func(ctx context.Context, i int) error {
 		_, err := x.shard(ctx, i)
 		return err
 	}); err != nil {
@@ -148,7 +149,7 @@ func (x *Index) Store(ctx context.Context, put Put) error {
 		x.Root.Shards, x.read = make([]spec.Shard, n), make([]Rows, n)
 	}
 	numbers := slices.Sorted(maps.Keys(changed))
-	if err := each(ctx, len(numbers), func(ctx context.Context, k int) error {
+	if err := Each(ctx, len(numbers), func(ctx context.Context, k int) error {
 		i := numbers[k]
 		digest, err := put(ctx, spec.FleetShard{APIVersion: spec.APIVersion, Kind: spec.KindFleetShard, Fleet: x.Root.Fleet, Nodes: changed[i]})
 		x.Root.Shards[i], x.read[i] = Describe(digest, changed[i]), changed[i]
@@ -240,31 +241,25 @@ func Of(name string, n int) int {
 	return int(binary.BigEndian.Uint32(sum[:4]) >> (32 - bits.TrailingZeros(uint(n))))
 }
 
-// workers is how many shards are in hand at a time.
+// workers is how many shards or nodes are in hand at a time; a registry on the same machine
+// gains nothing beyond it.
 const workers = 8
 
-// each calls f for 0 to n-1, several at a time. The first error ends it.
-func each(ctx context.Context, n int, f func(context.Context, int) error) error {
+// Each calls f for 0 to n-1, several at a time. The first error ends it.
+func Each(ctx context.Context, n int, f func(context.Context, int) error) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	next := make(chan int)
+	var next atomic.Int64
 	var group sync.WaitGroup
 	for range min(workers, n) {
 		group.Go(func() {
-			for i := range next {
+			for i := int(next.Add(1)) - 1; i < n && ctx.Err() == nil; i = int(next.Add(1)) - 1 {
 				if err := f(ctx, i); err != nil {
 					cancel(err)
 				}
 			}
 		})
 	}
-	for i := range n {
-		if ctx.Err() != nil {
-			break
-		}
-		next <- i
-	}
-	close(next)
 	group.Wait()
 	return context.Cause(ctx)
 }

@@ -86,10 +86,8 @@ func (r *run) step(ctx context.Context, name string, by By, step *Step) (err err
 	if s.rows, err = r.v.index.All(ctx); err != nil {
 		return err
 	}
-	for _, n := range step.Nodes {
-		if err := s.add(n); err != nil {
-			return err
-		}
+	if err := s.add(ctx, step.Nodes); err != nil {
+		return err
 	}
 	if !step.Named {
 		all, err := r.successions(ctx, c.todo)

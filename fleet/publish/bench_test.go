@@ -164,8 +164,8 @@ func putRaw(ctx context.Context, repo string, w *work) error {
 	return err
 }
 
-// rawClient keeps a connection for each of its workers.
-var rawClient = &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: workers}}
+// rawClient keeps a connection for each that is in hand at a time.
+var rawClient = &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 8}}
 
 func pushAll(b *testing.B, p *Publisher, policy Policy, x *index.Index, todo []work) error {
 	batch, err := p.Registry.Batch()

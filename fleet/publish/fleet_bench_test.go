@@ -16,20 +16,21 @@ import (
 	"github.com/caisson-os/caisson/oci/sign"
 )
 
-// BenchmarkFleet is the life of a fleet in a directory, verb by verb: the processor time of a node, and
-// the process's memory at its peak in MiB. Publish and roll back are beside their floor: to sign the
+// BenchmarkFleet is the life of a fleet in a directory, verb by verb: the processor time of a node, the
+// seconds that all take, and the process's memory at its peak in MiB. Publish and roll back are beside their floor: to sign the
 // documents, and to copy the files that the directory then has. CAISSON_NODES adds a size; of 1000000 only
 // publish, one of them and hold are run: a copy of the directory does not fit a small disk. A
 // verb whose time grows with the number of nodes more than that number does is seen beside the smaller size.
 func BenchmarkFleet(b *testing.B) {
 	for _, n := range sizes(b) {
 		b.Run(fmt.Sprint("nodes=", n), func(b *testing.B) {
-			l := &life{B: b, spent: map[string]time.Duration{}, peak: map[string]int{}}
+			l := &life{B: b, spent: map[string]time.Duration{}, took: map[string]time.Duration{}, peak: map[string]int{}}
 			for b.Loop() {
 				l.live(n)
 			}
-			for verb, took := range l.spent {
-				b.ReportMetric(float64(took.Microseconds())/float64(b.N*n), "cpu-µs/node-"+verb)
+			for verb, spent := range l.spent {
+				b.ReportMetric(float64(spent.Microseconds())/float64(b.N*n), "cpu-µs/node-"+verb)
+				b.ReportMetric(l.took[verb].Seconds()/float64(b.N), "s-"+verb)
 				b.ReportMetric(float64(l.peak[verb]), "peak-MiB-"+verb)
 			}
 			if floor := l.spent["sign"] + l.spent["copy"]; floor > 0 {
@@ -45,6 +46,7 @@ func BenchmarkFleet(b *testing.B) {
 type life struct {
 	*testing.B
 	spent map[string]time.Duration // of processors
+	took  map[string]time.Duration // by the clock
 	peak  map[string]int           // of memory, in MiB
 }
 
@@ -54,11 +56,12 @@ func (l *life) spend(verb string, act func() error) {
 	if err := os.WriteFile("/proc/self/clear_refs", []byte("5"), 0); err != nil { // the peak begins anew
 		l.Fatal(err)
 	}
-	began := processorTime(l.B)
+	began, since := processorTime(l.B), time.Now()
 	if err := act(); err != nil {
 		l.Fatal(verb, ": ", err)
 	}
 	l.spent[verb] += processorTime(l.B) - began
+	l.took[verb] += time.Since(since)
 	l.peak[verb] = max(l.peak[verb], highWater(l.B))
 }
 

@@ -216,6 +216,7 @@ func (p *Publisher) edit(ctx context.Context, verb string, h Hold, find func(con
 		}); err != nil {
 			return err
 		}
+		find, f = nil, nil // a past generation that they have read is as large as the present one
 		if err := olderSecrets(e.older); err != nil {
 			return err
 		}

@@ -14,6 +14,7 @@ import (
 	"runtime"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -691,6 +692,30 @@ func TestAnOverlayThatChangesMeanwhile(t *testing.T) {
 		if a, err := f.boot(); err != nil || a.Overlay.Items.Sysctl[0].Value != "10" {
 			t.Errorf("another overlay at call %d: the node has %+v, %v", call, a, err)
 		}
+	}
+}
+
+// TestOverlaysAreMadeAtOnce: what the site says of nodes takes as long as processors make it.
+func TestOverlaysAreMadeAtOnce(t *testing.T) {
+	f := newFleet(t)
+	nodes, left, all := f.nodes("", "10", "20", "30"), atomic.Int32{}, make(chan struct{})
+	left.Store(int32(len(nodes)))
+	for i := range nodes {
+		doc := nodes[i].Doc
+		nodes[i].Doc = func() ([]byte, error) {
+			if left.Add(-1) == 0 {
+				close(all)
+			}
+			select {
+			case <-all:
+				return doc()
+			case <-time.After(time.Minute):
+				return nil, errors.New("the others are not made meanwhile")
+			}
+		}
+	}
+	if r := f.publish(nodes, Options{}); len(r.Published) != len(nodes) {
+		t.Errorf("%+v", r)
 	}
 }
 

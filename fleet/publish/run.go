@@ -93,7 +93,7 @@ func (r *run) publish(ctx context.Context, policy Policy, nodes []Node, o Option
 	if s.underWay, err = r.UnderWay(ctx); err != nil {
 		return err
 	}
-	if err := s.addAll(nodes); err != nil {
+	if err := s.addAll(ctx, nodes); err != nil {
 		return err
 	}
 	s.dropLeft(nodes)
@@ -106,6 +106,7 @@ func (r *run) publish(ctx context.Context, policy Policy, nodes []Node, o Option
 		return err
 	}
 	s.plan.todo, s.plan.first = append(s.plan.todo, renewed...), o.First
+	s.rows = nil // those of a large fleet are not to be held to the end
 	if err := r.write(ctx, policy); err != nil {
 		return err
 	}
@@ -142,7 +143,7 @@ type selected struct {
 // addAll sorts the nodes of a site, and those that stay though they are not among them
 // ([Options.Keep]): who they are is in doubt where the site is read from. Two rows must never be
 // found by one machine, so a node that has an identifier of one of these stays as it is, too.
-func (s *selected) addAll(nodes []Node) error {
+func (s *selected) addAll(ctx context.Context, nodes []Node) error {
 	listed, owner := map[string]bool{}, map[string]string{} // owner is by what a machine may claim to be
 	for _, n := range nodes {
 		listed[n.Name] = true
@@ -156,14 +157,16 @@ func (s *selected) addAll(nodes []Node) error {
 			}
 		}
 	}
-	for _, n := range nodes {
+	if err := s.add(ctx, slices.DeleteFunc(slices.Clone(nodes), func(n Node) bool {
 		tags := trust.AliasTags(n.Match.MACs, n.Match.UUIDs)
-		if i := slices.IndexFunc(tags, func(tag string) bool { return owner[tag] != "" }); i >= 0 {
+		i := slices.IndexFunc(tags, func(tag string) bool { return owner[tag] != "" })
+		if i >= 0 {
 			s.p.Say("node %s stays as it is: it has an identifier that node %s keeps", n.Name, owner[tags[i]])
 			stays[n.Name] = true
-		} else if err := s.add(n); err != nil {
-			return err
 		}
+		return i >= 0
+	})); err != nil {
+		return err
 	}
 	if s.o.Only != nil {
 		return nil // those are as all others that are not named
@@ -181,7 +184,29 @@ func (s *selected) addAll(nodes []Node) error {
 	return nil
 }
 
-func (s *selected) add(n Node) error {
+// add sorts nodes. The overlays of some are made at a time, which are then kept where they change.
+func (s *selected) add(ctx context.Context, nodes []Node) error {
+	for some := range slices.Chunk(nodes, 1<<10) {
+		var todo []work
+		for _, n := range some {
+			if w := s.workOf(n); w != nil {
+				todo = append(todo, *w)
+			}
+		}
+		if err := forEach(ctx, todo, func(_ context.Context, w *work) error { return w.setDocument(w.doc) }); err != nil {
+			return err
+		}
+		for _, w := range todo {
+			if err := s.settle(w); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// workOf returns the work of a node, nil where it is not to get what the site says.
+func (s *selected) workOf(n Node) *work {
 	was, known := s.rows[n.Name]
 	if s.o.Only != nil && !s.o.Only(n.Name) {
 		if known && !s.v.torn[n.Name] {
@@ -203,16 +228,23 @@ func (s *selected) add(n Node) error {
 		}
 		return nil
 	}
-	w := work{name: n.Name, match: n.Match, layer: n.Layer, knows: n.Knows, generation: s.plan.index.Root.Generation}
-	if err := w.setDocument(func() ([]byte, error) { return s.withConfirm(n, was.Overlay) }); err != nil {
-		return err
-	}
+	w := &work{name: n.Name, match: n.Match, layer: n.Layer, knows: n.Knows, generation: s.plan.index.Root.Generation,
+		doc: n.Doc}
 	if known {
 		w.was = &was
 	}
-	if known && !s.o.All && !s.v.torn[n.Name] && was.Overlay == w.overlay {
+	if s.o.Confirm != nil {
+		w.doc = func() ([]byte, error) { return s.withConfirm(n, was.Overlay) }
+	}
+	return w
+}
+
+// settle keeps the work of a node that changes, or whose signature is old.
+func (s *selected) settle(w work) error {
+	was, same := w.was, w.was != nil && w.was.Overlay == w.overlay
+	if same && !s.o.All && !s.v.torn[w.name] {
 		if list := s.v.rejected(); slices.Contains(list, was.Overlay) || slices.Contains(list, was.Layer) {
-			s.rejected = append(s.rejected, n.Name)
+			s.rejected = append(s.rejected, w.name)
 		}
 		if !s.isOld(was.Expires, s.policy.Lifetime) {
 			s.result.Unchanged++
@@ -220,9 +252,9 @@ func (s *selected) add(n Node) error {
 		}
 		w.generation, w.resigned = was.Generation, true
 	}
-	if r := s.underWay[n.Name]; r != "" && (!known || was.Overlay != w.overlay) {
+	if r := s.underWay[w.name]; r != "" && !same {
 		return hint("'caisson rollout status' tells how far it is; 'caisson rollout abort' ends it; --node and --set publish others",
-			"node %s is part of rollout %s, which is %w", n.Name, r, errUnderWay)
+			"node %s is part of rollout %s, which is %w", w.name, r, errUnderWay)
 	}
 	s.plan.todo = append(s.plan.todo, w)
 	return nil
@@ -232,7 +264,7 @@ func (s *selected) add(n Node) error {
 // and it is not what the node has.
 func (s *selected) withConfirm(n Node, has string) ([]byte, error) {
 	doc, err := n.Doc()
-	if err != nil || s.o.Confirm == nil || has == oci.Digest(doc) {
+	if err != nil || has == oci.Digest(doc) {
 		return doc, err
 	}
 	var o spec.Overlay

@@ -76,7 +76,9 @@ func (w *work) setKept(doc []byte) error {
 		return err
 	}
 	small, size := slices.Clone(z.EncodeAll(doc, nil)), len(doc) // no larger than it is, and without doc
-	return w.setDocument(func() ([]byte, error) { return z.DecodeAll(small, make([]byte, 0, size)) })
+	w.doc = func() ([]byte, error) { return z.DecodeAll(small, make([]byte, 0, size)) }
+	w.overlay, w.size = oci.Digest(doc), int64(size)
+	return nil
 }
 
 // compressor makes overlays small; anyone may use it at once.
@@ -246,34 +248,9 @@ func added(todo []work) (n int) {
 	return n
 }
 
-// workers is how many nodes are in hand at once; a registry on the same machine
-// gains nothing beyond it.
-const workers = 8
-
 // forEach does f for every piece of work, several at once. The first error ends it.
 func forEach(ctx context.Context, todo []work, f func(context.Context, *work) error) error {
-	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
-	var group sync.WaitGroup
-	queue := make(chan *work)
-	for range workers {
-		group.Go(func() {
-			for w := range queue {
-				if err := f(ctx, w); err != nil {
-					cancel(fmt.Errorf("node %s: %w", w.name, err))
-				}
-			}
-		})
-	}
-	for i := range todo {
-		if ctx.Err() != nil {
-			break
-		}
-		queue <- &todo[i]
-	}
-	close(queue)
-	group.Wait()
-	return context.Cause(ctx)
+	return index.Each(ctx, len(todo), func(ctx context.Context, i int) error { return ofNode(todo[i].name, f(ctx, &todo[i])) })
 }
 
 // findEach returns what f finds of each of some nodes, several at once. What is zero is left out.
@@ -344,6 +321,11 @@ func (p *Publisher) signNodes(ctx context.Context, policy Policy, x *spec.FleetI
 }
 
 func (r *run) pushNodes(ctx context.Context) error {
+	if len(r.plan.todo) > 0 {
+		if err := r.p.Registry.PutData(ctx, oci.RepoNode, oci.Describe(oci.MediaTypeEmpty, oci.Empty)); err != nil {
+			return err
+		}
+	}
 	var mu sync.Mutex
 	err := forEach(ctx, r.plan.todo, func(ctx context.Context, w *work) error {
 		done, err := r.pushNode(ctx, w)
@@ -354,6 +336,7 @@ func (r *run) pushNodes(ctx context.Context) error {
 		defer mu.Unlock()
 		r.plan.index.Set(w.name, done)
 		r.result.add(w, done.Generation)
+		w.bundles = nil // those of a fleet are many
 		return nil
 	})
 	r.result.sort()
@@ -366,7 +349,7 @@ func (r *run) pushNode(ctx context.Context, w *work) (spec.Published, error) {
 		return spec.Published{}, err
 	}
 	raw, blobs := oci.OverlayManifest(doc, w.bundles...)
-	for _, b := range blobs {
+	for _, b := range blobs[1:] { // the first is empty, and all have it
 		if err := r.p.Registry.PutData(ctx, oci.RepoNode, b); err != nil {
 			return spec.Published{}, err
 		}

@@ -4,9 +4,12 @@ package apt
 
 import (
 	"errors"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	"github.com/caisson-os/caisson/spec"
@@ -64,6 +67,53 @@ func TestCredentialsStay(t *testing.T) {
 	t.Setenv("http_proxy", "http://proxy.example.org:3128")
 	if out, err := s.run(t.Context(), "env"); err != nil || !strings.Contains(out, "http_proxy=http://proxy.example.org:3128\n") {
 		t.Errorf("apt's environment: %q, %v", out, err)
+	}
+}
+
+// TestEndlessMirror: of a package, and of an index that is compared with the verified one, no more is
+// taken than there is.
+func TestEndlessMirror(t *testing.T) {
+	require.Tool(t, "apt-get", "apt-cache", "apt-config", "dpkg-deb")
+	t.Setenv("no_proxy", "127.0.0.1")
+	index := []byte("Suite: x\n")
+	var sent atomic.Int64
+	mirror := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+		if strings.HasPrefix(req.URL.Path, "/sound/") {
+			w.Write(index)
+			return
+		}
+		for some := make([]byte, 1<<16); sent.Load() < 128<<20; sent.Add(int64(len(some))) {
+			if _, err := w.Write(some); err != nil {
+				return
+			}
+		}
+	}))
+	defer mirror.Close()
+	state := func(below string) *State {
+		uri := mirror.URL + "/" + below
+		s, err := Open(t.Context(), t.TempDir(), "amd64", []Archive{{ID: "a", URI: uri, Suites: []string{"x"}, Components: []string{"main"}, Trusted: true}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		name := strings.ReplaceAll(strings.TrimPrefix(uri, "http://")+"/dists/x/InRelease", "/", "_")
+		if err := os.WriteFile(s.path("lists/"+name), index, 0o644); err != nil {
+			t.Fatal(err)
+		}
+		return s
+	}
+	if !state("sound").unchanged(t.Context()) {
+		t.Error("the same index is not")
+	}
+	endless := state("endless")
+	if endless.unchanged(t.Context()) {
+		t.Error("an endless index is the same")
+	}
+	d := Deb{Name: "app", Version: "1", Arch: "all", SHA256: strings.Repeat("a", 64), Size: 1000, Archive: "a", Path: "app.deb"}
+	if err := (&Store{Dir: t.TempDir()}).Fetch(t.Context(), endless, []Deb{d}, func(Fetched) {}); err == nil {
+		t.Error("an endless package was taken")
+	}
+	if n := sent.Load(); n > 32<<20 {
+		t.Errorf("%d bytes were taken", n)
 	}
 }
 

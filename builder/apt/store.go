@@ -268,7 +268,7 @@ func (d Deb) FileName() string {
 }
 
 func (s *Store) download(ctx context.Context, st *State, partial string, debs []Deb, signed func() (vouched, error)) error {
-	args := []string{helper, "download-file"}
+	most, files := int64(0), []string(nil)
 	for _, d := range debs {
 		uri := ""
 		for _, a := range st.archives {
@@ -279,9 +279,10 @@ func (s *Store) download(ctx context.Context, st *State, partial string, debs []
 		if uri == "" {
 			return fmt.Errorf("package %s %s: the lock names archive %q, which is not in this site", d.Name, d.Version, d.Archive)
 		}
-		args = append(args, uri, filepath.Join(partial, d.SHA256), "SHA256:"+d.SHA256)
+		most = max(most, d.Size)
+		files = append(files, uri, filepath.Join(partial, d.SHA256), "SHA256:"+d.SHA256)
 	}
-	_, err := st.run(ctx, args...)
+	err := st.download(ctx, most, files)
 	if ctx.Err() != nil {
 		return ctx.Err()
 	}

@@ -3,8 +3,8 @@
 package apt
 
 import (
-	"bytes"
 	"context"
+	"crypto/sha256"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -69,8 +69,7 @@ func (s *State) unchanged(ctx context.Context) bool {
 		return false
 	}
 	defer os.RemoveAll(dir) // the next build clears what is left
-	args := []string{helper, "download-file"}
-	pairs := map[string]string{} // fetched → verified
+	most, files := 0, []string(nil)
 	for _, a := range s.archives {
 		for _, suite := range a.Suites {
 			if strings.HasSuffix(suite, "/") {
@@ -81,30 +80,23 @@ func (s *State) unchanged(ctx context.Context) bool {
 			if !ok || strings.ContainsAny(name, "_%@~") { // apt writes these in ways of its own
 				return false
 			}
-			to := filepath.Join(dir, fmt.Sprint(len(pairs)))
-			pairs[to] = s.path("lists/" + strings.ReplaceAll(name, "/", "_"))
-			args = append(args, uri, to)
+			was, err := os.ReadFile(s.path("lists/" + strings.ReplaceAll(name, "/", "_")))
+			if err != nil || expired(was) {
+				return false
+			}
+			most = max(most, len(was))
+			files = append(files, uri, filepath.Join(dir, fmt.Sprint(len(files))), fmt.Sprintf("SHA256:%x", sha256.Sum256(was)))
 		}
 	}
-	for _, verified := range pairs {
-		if _, err := os.Stat(verified); err != nil {
-			return false
-		}
-	}
-	if _, err := s.run(ctx, args...); err != nil {
-		return false
-	}
-	for fetched, verified := range pairs {
-		now, err := os.ReadFile(fetched)
-		if err != nil {
-			return false
-		}
-		was, err := os.ReadFile(verified)
-		if err != nil || !bytes.Equal(now, was) || expired(was) {
-			return false
-		}
-	}
-	return true
+	return s.download(ctx, int64(most), files) == nil
+}
+
+// download has apt's helper download files, each a URI, a path and a hash. None becomes longer than most:
+// a mirror may send without end.
+func (s *State) download(ctx context.Context, most int64, files []string) error {
+	args := []string{"/bin/sh", "-c", `ulimit -f "$1"; shift; exec "$0" download-file "$@"`, helper, fmt.Sprint(most/512 + 1)}
+	_, err := s.run(ctx, append(args, files...)...)
+	return err
 }
 
 // expired says whether an index must not be used any more.

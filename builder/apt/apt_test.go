@@ -515,6 +515,36 @@ func TestRepo(t *testing.T) {
 	}
 }
 
+// TestRowsOfALock: a lock may come from anybody. What it says of a package forges no other one in the
+// repository that steps install from, and leads to no file elsewhere.
+func TestRowsOfALock(t *testing.T) {
+	a := newArchive(t)
+	a.add("lib", "1.0")
+	s := a.updated()
+	debs, err := s.Resolve(t.Context(), Request{Install: []string{"lib"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	store := &Store{Dir: t.TempDir()}
+	if err := store.Fetch(t.Context(), s, debs, func(Fetched) {}); err != nil {
+		t.Fatal(err)
+	}
+	for what, change := range map[string]func(*Deb){
+		"a file elsewhere":     func(d *Deb) { d.Name = "../../lib" },
+		"another file":         func(d *Deb) { d.Version = "1.0\nFilename: ../../site/lib.deb\nX: " },
+		"another package":      func(d *Deb) { d.Arch = "all.deb\n\nPackage: openssl\nVersion: 9\nFilename: lib.deb\nX: " },
+		"no name":              func(d *Deb) { d.Name = "" },
+		"a sum with a path":    func(d *Deb) { d.SHA256 = "../" + d.SHA256 },
+		"a size without bound": func(d *Deb) { d.Size = 0 },
+	} {
+		d := debs[0]
+		change(&d)
+		if err := store.Fetch(t.Context(), s, []Deb{d}, func(Fetched) {}); err == nil || !strings.Contains(err.Error(), "sha256 is none") {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+}
+
 func TestHostMirror(t *testing.T) {
 	const release = "ID=debian\nVERSION_CODENAME=\"bookworm\"\n"
 	tests := []struct {

@@ -156,6 +156,17 @@ type Fetched struct {
 	Bytes, OfBytes int64
 }
 
+// row is what a lock may say of a package: all of it becomes a file's name, and a line of an index that
+// apt trusts.
+var row = regexp.MustCompile(`^[!-.0-~]+ [!-.0-~]+ [!-.0-~]+ [0-9a-f]{64}$`)
+
+func (d Deb) check() error {
+	if d.Size < 1 || !row.MatchString(strings.Join([]string{d.Name, d.Version, d.Arch, d.SHA256}, " ")) {
+		return fmt.Errorf("package %.80q %.80q: its name, version, architecture, size or sha256 is none", d.Name, d.Version)
+	}
+	return nil
+}
+
 // Fetch gets what is missing. got is called with each file that had to be
 // fetched, how many there are and their bytes so far.
 func (s *Store) Fetch(ctx context.Context, st *State, debs []Deb, got func(Fetched)) error {
@@ -165,6 +176,9 @@ func (s *Store) Fetch(ctx context.Context, st *State, debs []Deb, got func(Fetch
 	signed := sync.OnceValues(func() (vouched, error) { return st.signed(ctx) })
 	var missing []Deb
 	for _, d := range debs {
+		if err := d.check(); err != nil {
+			return err
+		}
 		if s.holds(d) {
 			if err := s.mayKeep(d, signed); err != nil {
 				return err

@@ -136,14 +136,19 @@ func (c *Client) Stream(ctx context.Context, method, path, body string, read fun
 
 // Get reads the document at a path.
 func (c *Client) Get(ctx context.Context, path string, into any) error {
+	_, err := c.get(ctx, path, into)
+	return err
+}
+
+func (c *Client) get(ctx context.Context, path string, into any) (size int, err error) {
 	data, err := c.Do(ctx, http.MethodGet, path, "")
 	if err != nil {
-		return err
+		return 0, err
 	}
 	if err := json.Unmarshal(data, into); err != nil {
-		return fmt.Errorf("the answer of the fleet's service cannot be read: %w", err)
+		return 0, fmt.Errorf("the answer of the fleet's service cannot be read: %w", err)
 	}
-	return nil
+	return len(data), nil
 }
 
 // Post sends what is to be done.
@@ -162,8 +167,9 @@ func (c *Client) Node(ctx context.Context, name string) (n Node, err error) {
 	return n, c.Get(ctx, "/v1/nodes/"+url.PathEscape(name), &n)
 }
 
-// maxNodes is more nodes than a fleet has: a service that lists without end is not one.
-const maxNodes = 1 << 20
+// maxNodes and maxList are more nodes, and bytes of them, than a fleet has: a service that lists without
+// end is not one.
+const maxNodes, maxList = 1 << 20, 2 * maxAnswer
 
 // Nodes returns all nodes that meet a  They are asked for by name: that order stays
 // as it is while conditions change.
@@ -174,15 +180,16 @@ func (c *Client) Nodes(ctx context.Context, q url.Values) (list List, err error)
 	}
 	q = maps.Clone(q)
 	q.Set("sort", "name")
-	for {
+	for bytes := 0; ; {
 		q.Set("from", strconv.Itoa(len(list.Nodes)))
 		var l List
-		if err := c.Get(ctx, "/v1/nodes?"+q.Encode(), &l); err != nil {
+		size, err := c.get(ctx, "/v1/nodes?"+q.Encode(), &l)
+		if err != nil {
 			return list, err
 		}
 		list.Nodes, list.All, list.Note = append(list.Nodes, l.Nodes...), l.All, l.Note
-		if len(list.Nodes) > maxNodes {
-			return list, fmt.Errorf("the fleet's service lists more than %d nodes", maxNodes)
+		if bytes += size; len(list.Nodes) > maxNodes || bytes > maxList {
+			return list, fmt.Errorf("the fleet's service lists more than %d nodes, or more than %d MiB of them", maxNodes, maxList>>20)
 		}
 		if len(l.Nodes) == 0 || len(list.Nodes) >= l.All {
 			order.Sort(list.Nodes)

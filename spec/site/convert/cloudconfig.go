@@ -8,6 +8,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"unicode"
 
 	"github.com/caisson-os/caisson/internal/plain"
 	"github.com/caisson-os/caisson/spec/site/report"
@@ -47,6 +48,11 @@ func readCloudConfig(r *reading) {
 		fields := plain.Each(m.List, func(f *tree.Value) string { return strings.ReplaceAll(f.Text, " ", `\040`) })
 		if len(m.List) == 0 || slices.ContainsFunc(m.List, func(f *tree.Value) bool { return f.Text == "" }) {
 			r.miss(line(m), "mounts", "it takes a mount away, or leaves a field empty")
+			return
+		}
+		blank := func(c rune) bool { return c != ' ' && unicode.IsSpace(c) }
+		if strings.HasPrefix(fields[0], "#") || slices.ContainsFunc(fields, func(f string) bool { return strings.ContainsFunc(f, blank) }) {
+			r.miss(line(m), "mounts", "fstab has a comment there, or more fields or lines")
 			return
 		}
 		in := &reading{name: r.name, data: strings.Join(fields, " ")}

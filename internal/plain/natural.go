@@ -116,6 +116,14 @@ func Nearest(got string, known iter.Seq[string]) string {
 	return best
 }
 
+// DidYouMean asks whether the nearest known word was meant, "" where none is near.
+func DidYouMean(got string, known iter.Seq[string]) string {
+	if like := Nearest(got, known); like != "" {
+		return "did you mean " + like + "?"
+	}
+	return ""
+}
+
 var separators = strings.NewReplacer("-", "", "_", "", ".", "")
 
 func fold(word string) string { return separators.Replace(strings.ToLower(word)) }

@@ -16,5 +16,11 @@ func TestWord(t *testing.T) {
 		if word := Nearest(got, known); word != want {
 			t.Errorf("%q: %q, want %q", got, word, want)
 		}
+		if want != "" {
+			want = "did you mean " + want + "?"
+		}
+		if asks := DidYouMean(got, known); asks != want {
+			t.Errorf("%q: %q, want %q", got, asks, want)
+		}
 	}
 }

@@ -95,6 +95,14 @@ func printable(text string) bool {
 	return !strings.ContainsFunc(text, func(c rune) bool { return !unicode.IsPrint(c) || c == unicode.ReplacementChar })
 }
 
+// Cut returns the beginning of a text that is longer than so many bytes, with a sign that says so.
+func Cut(text string, most int) string {
+	if len(text) <= most {
+		return text
+	}
+	return strings.ToValidUTF8(text[:most], "") + "…"
+}
+
 // Count writes how many there are of a thing whose plural ends in s: "1 node", "2 nodes".
 func Count(n int, noun string) string {
 	if n == 1 {

@@ -84,6 +84,15 @@ func TestBytes(t *testing.T) {
 	}
 }
 
+// TestCut: a text that is cut says so, and no character is cut in two.
+func TestCut(t *testing.T) {
+	for text, want := range map[string]string{"": "", "abcd": "abcd", "abcde": "abcd…", "abcäe": "abc…"} {
+		if got := Cut(text, 4); got != want {
+			t.Errorf("%q: %q, want %q", text, got, want)
+		}
+	}
+}
+
 func TestDuration(t *testing.T) {
 	for d, want := range map[time.Duration]string{2 * time.Hour: "2h", 90 * time.Minute: "1h30m", 10 * time.Minute: "10m", 0: "0s", 10 * time.Second: "10s",
 		time.Hour + 20*time.Second: "1h0m20s", 20*time.Hour + 10*time.Minute: "20h10m", 1500 * time.Millisecond: "1.5s"} {

@@ -61,6 +61,16 @@ func Within(ctx context.Context, name string, call func() error) error {
 	}
 }
 
+// Rest waits for a time, and returns why the context has ended where that comes first.
+func Rest(ctx context.Context, d time.Duration) error {
+	select {
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	case <-time.After(d):
+		return nil
+	}
+}
+
 // poll is how often a lock that another process has is tried.
 const poll = 20 * time.Millisecond
 
@@ -78,10 +88,8 @@ func Lock(ctx context.Context, f *os.File, shared bool) error {
 		if !errors.Is(err, unix.EWOULDBLOCK) {
 			return err
 		}
-		select {
-		case <-ctx.Done():
+		if Rest(ctx, poll) != nil {
 			return ctx.Err()
-		case <-time.After(poll):
 		}
 	}
 }

@@ -45,3 +45,16 @@ func TestWithin(t *testing.T) {
 		t.Errorf("calls %d", made)
 	}
 }
+
+// TestRest: a rest ends with its time, or before that with its context, whose cause it returns.
+func TestRest(t *testing.T) {
+	if err := Rest(t.Context(), time.Microsecond); err != nil {
+		t.Error(err)
+	}
+	over := errors.New("over")
+	ctx, cancel := context.WithCancelCause(t.Context())
+	cancel(over)
+	if err := Rest(ctx, time.Hour); err != over {
+		t.Error(err)
+	}
+}

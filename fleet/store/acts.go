@@ -43,11 +43,7 @@ func applyActs(ctx context.Context, tx *sql.Tx, acts []audit.Row) error {
 
 // Acts returns rows of the log after one of them, the oldest first, at most so many.
 func (s *Store) Acts(ctx context.Context, after int64, most int) ([]audit.Row, error) {
-	rows, err := s.db.QueryContext(ctx, "SELECT line FROM acts WHERE seq > $1 ORDER BY seq LIMIT $2", after, most)
-	if err != nil {
-		return nil, fmt.Errorf("read database: %w", err)
-	}
-	return scan(rows, func(r *audit.Row) error {
+	return read(ctx, s, func(rows *sql.Rows, r *audit.Row) error {
 		var line string
 		if err := rows.Scan(&line); err != nil {
 			return err
@@ -56,17 +52,13 @@ func (s *Store) Acts(ctx context.Context, after int64, most int) ([]audit.Row, e
 			return fmt.Errorf("%w: a row cannot be read: %w", audit.ErrBroken, err)
 		}
 		return nil
-	})
+	}, "SELECT line FROM acts WHERE seq > $1 ORDER BY seq LIMIT $2", after, most)
 }
 
 // ActsBefore returns rows of the log before one of them, the newest first, at most so many. One that
 // cannot be read has its number alone.
 func (s *Store) ActsBefore(ctx context.Context, before int64, most int) ([]audit.Row, error) {
-	rows, err := s.db.QueryContext(ctx, "SELECT seq, line FROM acts WHERE seq < $1 ORDER BY seq DESC LIMIT $2", before, most)
-	if err != nil {
-		return nil, fmt.Errorf("read database: %w", err)
-	}
-	return scan(rows, func(r *audit.Row) error {
+	return read(ctx, s, func(rows *sql.Rows, r *audit.Row) error {
 		var seq int64
 		var line string
 		if err := rows.Scan(&seq, &line); err != nil {
@@ -76,7 +68,7 @@ func (s *Store) ActsBefore(ctx context.Context, before int64, most int) ([]audit
 			*r = audit.Row{Seq: seq}
 		}
 		return nil
-	})
+	}, "SELECT seq, line FROM acts WHERE seq < $1 ORDER BY seq DESC LIMIT $2", before, most)
 }
 
 // LastAct returns the number of the log's last row, 0 for none.

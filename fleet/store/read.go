@@ -3,6 +3,7 @@
 package store
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"errors"
@@ -72,12 +73,7 @@ type Proof struct {
 // Since gives each node that was written after a revision, in the order of their
 // revisions; all of them for 0.
 func (s *Store) Since(ctx context.Context, rev int64, each func(Node)) error {
-	rows, err := s.db.QueryContext(ctx, "SELECT name, rev, key_id, grade, key_since, seq, boot, received, report, "+
-		"offered, place, accepted, quote FROM nodes WHERE rev > $1 ORDER BY rev", rev)
-	if err != nil {
-		return fmt.Errorf("read database: %w", err)
-	}
-	return eachRow(rows, func() error {
+	return s.each(ctx, func(rows *sql.Rows) error {
 		var n Node
 		var keySince, received, seq int64
 		err := rows.Scan(&n.Name, &n.Rev, &n.Key, &n.Grade, &keySince, &seq, &n.Boot, &received, &n.Report, &n.Offered,
@@ -86,7 +82,8 @@ func (s *Store) Since(ctx context.Context, rev int64, each func(Node)) error {
 			each(n)
 		}
 		return err
-	})
+	}, "SELECT name, rev, key_id, grade, key_since, seq, boot, received, report, offered, place, accepted, quote FROM nodes "+
+		"WHERE rev > $1 ORDER BY rev", rev)
 }
 
 // Key returns what is kept of a key; without a node where it is nobody's.
@@ -124,17 +121,13 @@ func (s *Store) Signed(ctx context.Context, nodes []string) (map[string]string, 
 		for i, name := range some {
 			places[i], names[i] = fmt.Sprintf("$%d", i+1), name
 		}
-		rows, err := s.db.QueryContext(ctx, "SELECT name, signed FROM nodes WHERE signed <> '' AND name IN ("+
-			strings.Join(places, ", ")+")", names...)
-		if err != nil {
-			return nil, fmt.Errorf("read database: %w", err)
-		}
-		found, err := scan(rows, func(n *Node) error { return rows.Scan(&n.Name, &n.Signed) })
-		if err != nil {
+		if err := s.each(ctx, func(rows *sql.Rows) error {
+			var name, signed string
+			err := rows.Scan(&name, &signed)
+			all[name] = signed
+			return err
+		}, "SELECT name, signed FROM nodes WHERE signed <> '' AND name IN ("+strings.Join(places, ", ")+")", names...); err != nil {
 			return nil, err
-		}
-		for _, n := range found {
-			all[n.Name] = n.Signed
 		}
 	}
 	return all, nil
@@ -142,25 +135,17 @@ func (s *Store) Signed(ctx context.Context, nodes []string) (map[string]string, 
 
 // Events returns what happened last to a node, the newest first.
 func (s *Store) Events(ctx context.Context, node string, most int) ([]Event, error) {
-	rows, err := s.db.QueryContext(ctx, "SELECT at, node, what FROM events WHERE node = $1 ORDER BY id DESC LIMIT $2", node, most)
-	if err != nil {
-		return nil, fmt.Errorf("read database: %w", err)
-	}
-	return scan(rows, func(e *Event) error {
+	return read(ctx, s, func(rows *sql.Rows, e *Event) error {
 		var at int64
 		err := rows.Scan(&at, &e.Node, &e.What)
 		e.At = time.Unix(at, 0).UTC()
 		return err
-	})
+	}, "SELECT at, node, what FROM events WHERE node = $1 ORDER BY id DESC LIMIT $2", node, most)
 }
 
 // Slots returns the slots that are held, the oldest first.
 func (s *Store) Slots(ctx context.Context) ([]Slot, error) {
-	rows, err := s.db.QueryContext(ctx, "SELECT slot_group, node, since, key_id, place, drained FROM slots ORDER BY since, slot_group, node")
-	if err != nil {
-		return nil, fmt.Errorf("read database: %w", err)
-	}
-	return scan(rows, func(l *Slot) error {
+	return read(ctx, s, func(rows *sql.Rows, l *Slot) error {
 		var since, drained int64
 		err := rows.Scan(&l.Group, &l.Node, &since, &l.Key, &l.Place, &drained)
 		l.Since = time.Unix(since, 0).UTC()
@@ -168,46 +153,44 @@ func (s *Store) Slots(ctx context.Context) ([]Slot, error) {
 			l.Drained = time.Unix(drained, 0).UTC()
 		}
 		return err
-	})
+	}, "SELECT slot_group, node, since, key_id, place, drained FROM slots ORDER BY since, slot_group, node")
 }
 
 // Proofs returns the proofs of all nodes.
 func (s *Store) Proofs(ctx context.Context) ([]Proof, error) {
-	rows, err := s.db.QueryContext(ctx, "SELECT node, at FROM slot_proofs")
-	if err != nil {
-		return nil, fmt.Errorf("read database: %w", err)
-	}
-	return scan(rows, func(p *Proof) error {
+	return read(ctx, s, func(rows *sql.Rows, p *Proof) error {
 		var at int64
 		err := rows.Scan(&p.Node, &at)
 		p.At = time.Unix(0, at).UTC()
 		return err
-	})
+	}, "SELECT node, at FROM slot_proofs")
 }
 
-// scan reads all rows.
-func scan[T any](rows *sql.Rows, one func(*T) error) (all []T, err error) {
-	err = eachRow(rows, func() error {
+// read returns the answer to a query, of which one reads a row.
+func read[T any](ctx context.Context, s *Store, one func(*sql.Rows, *T) error, query string, args ...any) (all []T, err error) {
+	err = s.each(ctx, func(rows *sql.Rows) error {
 		var t T
-		err := one(&t)
+		err := one(rows, &t)
 		all = append(all, t)
 		return err
-	})
+	}, query, args...)
 	if err != nil {
 		return nil, err
 	}
 	return all, nil
 }
 
-// eachRow reads rows one by one.
-func eachRow(rows *sql.Rows, one func() error) error {
-	defer rows.Close() // Err says what went wrong
-	for rows.Next() {
-		if err := one(); err != nil {
-			return fmt.Errorf("read database: %w", err)
+// each calls one with each row of the answer to a query.
+func (s *Store) each(ctx context.Context, one func(*sql.Rows) error, query string, args ...any) error {
+	rows, err := s.db.QueryContext(ctx, query, args...)
+	if err == nil {
+		defer rows.Close() // Err says what went wrong
+		for err == nil && rows.Next() {
+			err = one(rows)
 		}
+		err = cmp.Or(err, rows.Err())
 	}
-	if err := rows.Err(); err != nil {
+	if err != nil {
 		return fmt.Errorf("read database: %w", err)
 	}
 	return nil

@@ -133,77 +133,65 @@ type Change struct {
 // Apply writes a change, all of it or nothing, and returns when it is on the disk. It
 // gives the nodes their revisions.
 func (s *Store) Apply(ctx context.Context, c Change) error {
+	return s.inTransaction(ctx, func(tx *sql.Tx) error { return apply(ctx, tx, c) })
+}
+
+// inTransaction has all of what do writes be on the disk, or nothing.
+func (s *Store) inTransaction(ctx context.Context, do func(*sql.Tx) error) error {
 	if s.writer == nil {
 		return errReader
 	}
 	tx, err := s.writer.BeginTx(ctx, nil)
+	if err == nil {
+		if err = do(tx); err != nil {
+			err = errors.Join(err, tx.Rollback())
+		} else {
+			err = tx.Commit()
+		}
+	}
 	if err != nil {
-		return fmt.Errorf("write to database: %w", err)
-	}
-	if err := apply(ctx, tx, c); err != nil {
-		return errors.Join(fmt.Errorf("write to database: %w", err), tx.Rollback())
-	}
-	if err := tx.Commit(); err != nil {
 		return fmt.Errorf("write to database: %w", err)
 	}
 	return nil
 }
 
 func apply(ctx context.Context, tx *sql.Tx, c Change) error {
-	do := func(query string, args ...any) error {
-		_, err := tx.ExecContext(ctx, query, args...)
-		return err
-	}
-	if err := errors.Join(applyNodes(ctx, tx, c.Nodes), applyActs(ctx, tx, c.Acts)); err != nil {
-		return err
+	err := errors.Join(applyNodes(ctx, tx, c.Nodes), applyActs(ctx, tx, c.Acts))
+	do := func(query string, args ...any) { // until something fails
+		if err == nil {
+			_, err = tx.ExecContext(ctx, query, args...)
+		}
 	}
 	for _, k := range c.Keys {
-		if err := do("INSERT INTO node_keys (id, node, seq, counted) VALUES ($1, $2, $3, $4) ON CONFLICT (id) DO UPDATE SET "+
+		do("INSERT INTO node_keys (id, node, seq, counted) VALUES ($1, $2, $3, $4) ON CONFLICT (id) DO UPDATE SET "+
 			"seq = excluded.seq, counted = excluded.counted WHERE node_keys.node = excluded.node",
-			k.ID, k.Node, int64(k.Seq), int64(k.Counted/time.Second)); err != nil {
-			return err
-		}
+			k.ID, k.Node, int64(k.Seq), int64(k.Counted/time.Second))
 	}
 	for _, k := range c.Ended {
-		if err := do("UPDATE node_keys SET given_up = CASE WHEN id = $1 THEN 0 ELSE 1 END WHERE node = $2", k.ID, k.Node); err != nil {
-			return err
-		}
+		do("UPDATE node_keys SET given_up = CASE WHEN id = $1 THEN 0 ELSE 1 END WHERE node = $2", k.ID, k.Node)
 	}
-	if len(c.Events) > 0 {
-		var last int64
-		if err := tx.QueryRowContext(ctx, "SELECT COALESCE(MAX(id), 0) FROM events").Scan(&last); err != nil {
-			return err
-		}
-		for i, e := range c.Events {
-			if err := do("INSERT INTO events (id, at, node, what) VALUES ($1, $2, $3, $4)", last+int64(i)+1, e.At.Unix(),
-				e.Node, e.What); err != nil {
-				return err
-			}
-		}
+	var last int64
+	if len(c.Events) > 0 && err == nil {
+		err = tx.QueryRowContext(ctx, "SELECT COALESCE(MAX(id), 0) FROM events").Scan(&last)
+	}
+	for i, e := range c.Events {
+		do("INSERT INTO events (id, at, node, what) VALUES ($1, $2, $3, $4)", last+int64(i)+1, e.At.Unix(), e.Node, e.What)
 	}
 	for _, l := range c.Freed {
-		if err := do("DELETE FROM slots WHERE slot_group = $1 AND node = $2", l.Group, l.Node); err != nil {
-			return err
-		}
+		do("DELETE FROM slots WHERE slot_group = $1 AND node = $2", l.Group, l.Node)
 	}
 	for _, l := range c.Drains {
-		if err := do("UPDATE slots SET drained = $1 WHERE slot_group = $2 AND node = $3", l.Drained.Unix(), l.Group, l.Node); err != nil {
-			return err
-		}
+		do("UPDATE slots SET drained = $1 WHERE slot_group = $2 AND node = $3", l.Drained.Unix(), l.Group, l.Node)
 	}
 	for _, p := range c.Proofs {
-		if err := do("INSERT INTO slot_proofs (node, at) VALUES ($1, $2) ON CONFLICT (node) DO UPDATE SET at = excluded.at",
-			p.Node, p.At.UnixNano()); err != nil {
-			return err
-		}
+		do("INSERT INTO slot_proofs (node, at) VALUES ($1, $2) ON CONFLICT (node) DO UPDATE SET at = excluded.at",
+			p.Node, p.At.UnixNano())
 	}
 	for _, l := range c.Taken {
-		if err := do("INSERT INTO slots (slot_group, node, since, key_id, place) VALUES ($1, $2, $3, $4, $5)", l.Group,
-			l.Node, l.Since.Unix(), l.Key, l.Place); err != nil {
-			return err
-		}
+		do("INSERT INTO slots (slot_group, node, since, key_id, place) VALUES ($1, $2, $3, $4, $5)", l.Group,
+			l.Node, l.Since.Unix(), l.Key, l.Place)
 	}
-	return nil
+	return err
 }
 
 const upsert = `INSERT INTO nodes (name, rev, key_id, grade, key_since, seq, boot, received, report, offered, place, accepted, signed, quote)
@@ -251,24 +239,16 @@ func (s *Store) Prune(ctx context.Context, before int64) error {
 
 // Forget removes all that is known of nodes, their keys included, or nothing.
 func (s *Store) Forget(ctx context.Context, nodes []string) error {
-	if s.writer == nil {
-		return errReader
-	}
-	tx, err := s.writer.BeginTx(ctx, nil)
-	if err != nil {
-		return fmt.Errorf("write to database: %w", err)
-	}
-	for _, name := range nodes {
-		for _, query := range []string{"DELETE FROM nodes WHERE name = $1", "DELETE FROM node_keys WHERE node = $1",
-			"DELETE FROM events WHERE node = $1",
-			"DELETE FROM slots WHERE node = $1", "DELETE FROM slot_proofs WHERE node = $1"} {
-			if _, err := tx.ExecContext(ctx, query, name); err != nil {
-				return errors.Join(fmt.Errorf("forget node %s: %w", name, err), tx.Rollback())
+	return s.inTransaction(ctx, func(tx *sql.Tx) error {
+		for _, name := range nodes {
+			for _, query := range []string{"DELETE FROM nodes WHERE name = $1", "DELETE FROM node_keys WHERE node = $1",
+				"DELETE FROM events WHERE node = $1",
+				"DELETE FROM slots WHERE node = $1", "DELETE FROM slot_proofs WHERE node = $1"} {
+				if _, err := tx.ExecContext(ctx, query, name); err != nil {
+					return fmt.Errorf("forget node %s: %w", name, err)
+				}
 			}
 		}
-	}
-	if err := tx.Commit(); err != nil {
-		return fmt.Errorf("write to database: %w", err)
-	}
-	return nil
+		return nil
+	})
 }

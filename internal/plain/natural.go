@@ -48,11 +48,31 @@ func digits(text string) int {
 func Names(names iter.Seq[string]) []string { return slices.SortedFunc(names, Natural) }
 
 // Each returns what say makes of each of a list, nil of none.
-func Each[T any](list []T, say func(T) string) (all []string) {
+func Each[T, U any](list []T, say func(T) U) (all []U) {
 	for _, one := range list {
 		all = append(all, say(one))
 	}
 	return all
+}
+
+// Pick is [Each] of those of a list of which pick reports true.
+func Pick[T, U any](list []T, pick func(T) (U, bool)) (all []U) {
+	for _, one := range list {
+		if u, ok := pick(one); ok {
+			all = append(all, u)
+		}
+	}
+	return all
+}
+
+// Map returns what of makes of each of a list, as a key and a value; of one key the last counts.
+func Map[T any, K comparable, V any](list []T, of func(T) (K, V)) map[K]V {
+	m := make(map[K]V, len(list))
+	for _, one := range list {
+		k, v := of(one)
+		m[k] = v
+	}
+	return m
 }
 
 // Columns print rows whose cells stand below each other. A cell that is much longer than

@@ -11,6 +11,7 @@ import (
 	"crypto"
 	"crypto/sha256"
 	"crypto/x509"
+	"crypto/x509/pkix"
 	"debug/pe"
 	"encoding/asn1"
 	"encoding/binary"
@@ -140,10 +141,6 @@ func hashImage(f *pe.File, o *pe.OptionalHeader64, bare []byte) ([]byte, error) 
 
 // indirect is the SpcIndirectDataContent of a digest.
 func indirect(sum []byte) ([]byte, error) {
-	type algorithm struct {
-		Algorithm  asn1.ObjectIdentifier
-		Parameters asn1.RawValue
-	}
 	type image struct { // SpcPeImageData: no flags, and a file that is named "<<<Obsolete>>>"
 		Flags asn1.BitString
 		File  asn1.RawValue
@@ -155,23 +152,15 @@ func indirect(sum []byte) ([]byte, error) {
 	for _, tag := range []byte{0x80, 0xa2, 0xa0} { // unicode, within file, within its place
 		name = append([]byte{tag, byte(len(name))}, name...)
 	}
+	type data struct {
+		Type  asn1.ObjectIdentifier
+		Value image
+	}
 	return asn1.Marshal(struct {
-		Data struct {
-			Type  asn1.ObjectIdentifier
-			Value image
-		}
-		Digest struct {
-			Algorithm algorithm
-			Digest    []byte
-		}
+		Data   data
+		Digest digestInfo
 	}{
-		struct {
-			Type  asn1.ObjectIdentifier
-			Value image
-		}{asn1.ObjectIdentifier{1, 3, 6, 1, 4, 1, 311, 2, 1, 15}, image{File: asn1.RawValue{FullBytes: name}}},
-		struct {
-			Algorithm algorithm
-			Digest    []byte
-		}{algorithm{asn1.ObjectIdentifier{2, 16, 840, 1, 101, 3, 4, 2, 1}, asn1.RawValue{Tag: asn1.TagNull}}, sum},
+		data{asn1.ObjectIdentifier{1, 3, 6, 1, 4, 1, 311, 2, 1, 15}, image{File: asn1.RawValue{FullBytes: name}}},
+		digestInfo{pkix.AlgorithmIdentifier{Algorithm: oidSHA256, Parameters: asn1.NullRawValue}, sum},
 	})
 }

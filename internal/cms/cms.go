@@ -38,7 +38,8 @@ type signedData struct {
 	Version      int
 	Digests      []pkix.AlgorithmIdentifier `asn1:"set"`
 	Content      contentInfo
-	Certificates asn1.RawValue `asn1:"optional"` // with its tag [0]
+	Certificates asn1.RawValue `asn1:"optional,tag:0"` // with its tag
+	Lists        asn1.RawValue `asn1:"optional,tag:1"` // this package writes none
 	Signers      []signerInfo  `asn1:"set"`
 }
 
@@ -46,14 +47,20 @@ type signerInfo struct {
 	Version    int
 	Signer     issuerAndSerial
 	Digest     pkix.AlgorithmIdentifier
-	Attributes asn1.RawValue `asn1:"optional"` // with its tag [0]
+	Attributes asn1.RawValue `asn1:"optional,tag:0"` // with its tag
 	Encryption pkix.AlgorithmIdentifier
 	Signature  []byte
+	Unsigned   asn1.RawValue `asn1:"optional,tag:1"` // this package writes none
 }
 
 type issuerAndSerial struct {
 	Issuer asn1.RawValue
 	Serial *big.Int
+}
+
+type digestInfo struct {
+	Algorithm pkix.AlgorithmIdentifier
+	Digest    []byte
 }
 
 type attribute struct {

@@ -5,33 +5,14 @@ package cms
 import (
 	"bytes"
 	"crypto/sha256"
+	"crypto/sha512"
 	"crypto/x509"
-	"crypto/x509/pkix"
 	"encoding/asn1"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"slices"
 )
-
-// read is a signedData with what others than this package write into it.
-type read struct {
-	Version      int
-	Digests      []pkix.AlgorithmIdentifier `asn1:"set"`
-	Content      contentInfo
-	Certificates asn1.RawValue `asn1:"optional,tag:0"`
-	Lists        asn1.RawValue `asn1:"optional,tag:1"`
-	Signers      []readSigner  `asn1:"set"`
-}
-
-type readSigner struct {
-	Version    int
-	Signer     issuerAndSerial
-	Digest     pkix.AlgorithmIdentifier
-	Attributes asn1.RawValue `asn1:"optional,tag:0"`
-	Encryption pkix.AlgorithmIdentifier
-	Signature  []byte
-	Unsigned   asn1.RawValue `asn1:"optional,tag:1"`
-}
 
 // Open returns the DER value of a type that a signature has in it, see [Enclosed], where one of the
 // trusted certificates signed it, or leads to who did by certificates in it. An error names who did. Zeros may
@@ -55,7 +36,7 @@ func Open(signature []byte, of asn1.ObjectIdentifier, trusted []*x509.Certificat
 }
 
 // parse reads a signature, and the certificates in it.
-func parse(signature []byte) (s read, brought []*x509.Certificate, err error) {
+func parse(signature []byte) (s signedData, brought []*x509.Certificate, err error) {
 	var outer contentInfo
 	rest, err := asn1.Unmarshal(signature, &outer)
 	if err != nil || len(bytes.Trim(rest, "\x00")) > 0 || !outer.Type.Equal(oidSignedData) {
@@ -71,7 +52,7 @@ func parse(signature []byte) (s read, brought []*x509.Certificate, err error) {
 }
 
 // check holds one signer to the content, and to those who are trusted.
-func (s *readSigner) check(of asn1.ObjectIdentifier, content []byte, brought, trusted []*x509.Certificate) error {
+func (s *signerInfo) check(of asn1.ObjectIdentifier, content []byte, brought, trusted []*x509.Certificate) error {
 	all := slices.Concat(brought, trusted)
 	i := slices.IndexFunc(all, func(c *x509.Certificate) bool {
 		return bytes.Equal(c.RawIssuer, s.Signer.Issuer.FullBytes) && s.Signer.Serial != nil && c.SerialNumber.Cmp(s.Signer.Serial) == 0
@@ -134,4 +115,80 @@ func says(attributes []attribute, of asn1.ObjectIdentifier, value any) bool {
 		}
 	}
 	return found == 1
+}
+
+// TrustsImage says what firmware starts: what one of these certificates signed and nobody forbade.
+type TrustsImage struct {
+	Allowed, ForbiddenBy []*x509.Certificate
+	Digests, Forbidden   [][]byte // see [ImageDigest]
+	Revoked              [][]byte // digests of the signed part of certificates, which are as ForbiddenBy, whenever they signed
+}
+
+// Verify returns an error where a program is not one that is started: signed by nobody, by somebody
+// else, or forbidden. A program with several signatures needs one, and none by whom is forbidden.
+func (t TrustsImage) Verify(program []byte) error {
+	bare, sum, err := imageDigest(program)
+	if err != nil {
+		return err
+	}
+	if lists(t.Forbidden, sum) {
+		return errors.New("the firmware forbids it (dbx)")
+	}
+	entry := program[binary.LittleEndian.Uint32(bare[headerAt:])+signaturesAt:]
+	at, size := binary.LittleEndian.Uint32(entry), binary.LittleEndian.Uint32(entry[4:])
+	if err = errors.New("nobody signed it"); lists(t.Digests, sum) {
+		err = nil
+	}
+	if size == 0 {
+		return err
+	}
+	if err != nil {
+		err = errors.New("its signatures are damaged")
+	}
+	for table := program[at:]; len(table) >= 8; { // digest has looked that they are at its end
+		length := binary.LittleEndian.Uint32(table)
+		if length < 8 || uint64(length) > uint64(len(table)) {
+			break
+		}
+		_, brought, _ := parse(table[8:length]) // what cannot be read was signed by nobody
+		if _, by := Open(table[8:length], oidIndirect, t.forbiddenBy(brought)); by == nil {
+			return errors.New("the firmware forbids what its signer signs (dbx)")
+		}
+		if err != nil {
+			err = t.signed(table[8:length], sum)
+		}
+		table = table[min(len(table), (int(length)+7)&^7):]
+	}
+	return err
+}
+
+func lists(digests [][]byte, sum []byte) bool {
+	return slices.ContainsFunc(digests, func(d []byte) bool { return bytes.Equal(d, sum) })
+}
+
+// forbiddenBy returns the certificates whose programs are not started, with those that only a digest names.
+func (t TrustsImage) forbiddenBy(brought []*x509.Certificate) []*x509.Certificate {
+	return append(slices.DeleteFunc(slices.Concat(brought, t.Allowed), func(c *x509.Certificate) bool {
+		short, middle, long := sha256.Sum256(c.RawTBSCertificate), sha512.Sum384(c.RawTBSCertificate), sha512.Sum512(c.RawTBSCertificate)
+		return !lists(t.Revoked, short[:]) && !lists(t.Revoked, middle[:]) && !lists(t.Revoked, long[:])
+	}), t.ForbiddenBy...)
+}
+
+// signed holds one signature to a program's digest.
+func (t TrustsImage) signed(signature, sum []byte) error {
+	content, err := Open(signature, oidIndirect, t.Allowed)
+	if err != nil {
+		return err
+	}
+	var of struct {
+		Data   asn1.RawValue
+		Digest digestInfo
+	}
+	if _, err := asn1.Unmarshal(content, &of); err != nil {
+		return fmt.Errorf("signature: %w", err)
+	}
+	if !bytes.Equal(of.Digest.Digest, sum) {
+		return errors.New("it is not what was signed")
+	}
+	return nil
 }

@@ -16,7 +16,11 @@ import (
 	"encoding/asn1"
 	"encoding/binary"
 	"encoding/hex"
+	"encoding/pem"
+	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 	"time"
 	"unicode/utf16"
@@ -106,9 +110,7 @@ func (v Variable) update(key crypto.Signer, c *x509.Certificate, at time.Time, a
 	when = append(when, make([]byte, 16-len(when))...)
 
 	var signed bytes.Buffer
-	for _, c := range utf16.Encode([]rune(string(v))) {
-		signed.Write(le.AppendUint16(nil, c))
-	}
+	_ = binary.Write(&signed, le, utf16.Encode([]rune(string(v)))) // a buffer takes everything
 	vendor := v.vendor()
 	signed.Write(vendor[:])
 	signed.Write(le.AppendUint32(nil, attributes))
@@ -140,4 +142,168 @@ func unwrapped(signature []byte) ([]byte, error) {
 		return nil, err
 	}
 	return outer.Content.Bytes, nil
+}
+
+// attributes is how many bytes Linux' efivarfs puts before the content of a variable.
+const attributes = 4
+
+// Read returns the signature lists that a file stands for, and the common names of certificates.
+// It takes certificates in PEM and in DER, signature lists, and copies of variables out of Linux'
+// efivarfs; lists come back as they are, without names.
+func Read(data []byte) (lists []byte, names []string, err error) {
+	if check(data) == nil {
+		return data, nil, nil
+	}
+	if len(data) > attributes && check(data[attributes:]) == nil {
+		return data[attributes:], nil, nil
+	}
+	certificates, err := certificates(data)
+	if err != nil {
+		return nil, nil, err
+	}
+	for _, c := range certificates {
+		lists, names = append(lists, Certificate(c)...), append(names, c.Subject.CommonName)
+	}
+	return lists, names, nil
+}
+
+// certificates reads those in PEM, else one in DER.
+func certificates(data []byte) (all []*x509.Certificate, err error) {
+	for block, rest := pem.Decode(data); block != nil; block, rest = pem.Decode(rest) {
+		if block.Type != "CERTIFICATE" {
+			return nil, fmt.Errorf("it has a block %s", strings.ToLower(block.Type))
+		}
+		c, err := x509.ParseCertificate(block.Bytes)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, c)
+	}
+	if len(all) == 0 {
+		c, err := x509.ParseCertificate(data)
+		if err != nil {
+			return nil, errors.New("neither a certificate nor a signature list")
+		}
+		all = append(all, c)
+	}
+	return all, nil
+}
+
+// check returns an error where data is not a sequence of signature lists, as a variable holds them.
+func check(data []byte) error {
+	if len(data) == 0 {
+		return errors.New("it holds no signature list")
+	}
+	return walk(data, func(kind [16]byte, entry []byte) error {
+		if kind != ofCertificates {
+			return nil
+		}
+		if _, err := x509.ParseCertificate(entry); err != nil {
+			return fmt.Errorf("signature list: %w", err)
+		}
+		return nil
+	})
+}
+
+// Entries returns the certificates, the digests of programs, as SHA-256, and those of certificates' signed
+// part, as SHA-256, SHA-384 or SHA-512, that the signature lists of a variable have. Entries of other
+// kinds are left out, and certificates that cannot be read.
+func Entries(lists []byte) (all []*x509.Certificate, digests, revoked [][]byte, err error) {
+	err = walk(lists, func(kind [16]byte, entry []byte) error {
+		switch kind {
+		case ofCertificates:
+			if c, err := x509.ParseCertificate(entry); err == nil { // vendors have some that are not as they should be
+				all = append(all, c)
+			}
+		case ofDigests:
+			digests = append(digests, entry)
+		}
+		if size := ofRevoked[kind]; size > len(entry) {
+			return errors.New("not a signature list of firmware: a digest of a certificate is cut")
+		} else if size > 0 {
+			revoked = append(revoked, entry[:size]) // a time follows
+		}
+		return nil
+	})
+	return all, digests, revoked, err
+}
+
+// walk calls each for the entries of signature lists, without who put them there.
+func walk(lists []byte, each func(kind [16]byte, entry []byte) error) error {
+	for le := binary.LittleEndian; len(lists) > 0; {
+		if len(lists) < 28 {
+			return errors.New("not a signature list of firmware")
+		}
+		size, header, entry := le.Uint32(lists[16:]), le.Uint32(lists[20:]), le.Uint32(lists[24:])
+		if size < 28 || uint64(size) > uint64(len(lists)) || header > size-28 || entry <= 16 || (size-28-header)%entry != 0 || size == 28+header {
+			return errors.New("not a signature list of firmware")
+		}
+		for one := range slices.Chunk(lists[28+header:size], int(entry)) {
+			if err := each([16]byte(lists), one[16:]); err != nil {
+				return err
+			}
+		}
+		lists = lists[size:]
+	}
+	return nil
+}
+
+// Dir is where Linux shows the variables, see efivarfs: a file each, whose first 4 bytes are attributes.
+const Dir = "/sys/firmware/efi/efivars"
+
+// SecureBoot is 1 where firmware verifies what it starts.
+const SecureBoot Variable = "SecureBoot"
+
+// File is the variable's name in Linux' efivarfs.
+func (v Variable) File() string {
+	if v == Allowed || v == Forbidden {
+		return string(v) + "-d719b2cb-3d3a-4596-a3bc-dad00e67656f"
+	}
+	return string(v) + "-8be4df61-93ca-11d2-aa0d-00e098032b8c"
+}
+
+// inStore is how a store of authenticated variables begins, in the flash of firmware by EDK II.
+var inStore = guid("aaf32c78-947b-439a-a180-2e144ec37792")
+
+// Where a store has its size, and where its first variable begins.
+const (
+	sizeAt  = 16
+	firstAt = 28
+)
+
+// Fill returns a flash image of OVMF or AAVMF with these variables in place of all that its store
+// holds. Firmware that finds [Platform] there verifies what it starts.
+func Fill(image []byte, variables map[Variable][]byte) ([]byte, error) {
+	at := bytes.Index(image, inStore[:])
+	if at < 0 || len(image)-at < firstAt {
+		return nil, errors.New("no variables of firmware: it has no store of them")
+	}
+	image = bytes.Clone(image)
+	size := binary.LittleEndian.Uint32(image[at+sizeAt:])
+	if size < firstAt || uint64(size) > uint64(len(image)-at) {
+		return nil, errors.New("no variables of firmware: their store is damaged")
+	}
+	room := image[at+firstAt : at+int(size)]
+	copy(room, bytes.Repeat([]byte{0xff}, len(room))) // as erased flash is
+	for _, v := range slices.Sorted(maps.Keys(variables)) {
+		written := v.stored(variables[v])
+		if len(written) > len(room) {
+			return nil, errors.New("variables of firmware: the store has no room for them")
+		}
+		room = room[copy(room, written):]
+	}
+	return image, nil
+}
+
+// stored is an AUTHENTICATED_VARIABLE_HEADER with what follows it, up to where the next one begins.
+func (v Variable) stored(data []byte) []byte {
+	le, vendor := binary.LittleEndian, v.vendor()
+	name, _ := binary.Append(nil, le, utf16.Encode([]rune(string(v)+"\x00"))) // numbers always have a size
+	out := []byte{0xaa, 0x55, 0x3f, 0}                                        // begins, and is whole
+	out = le.AppendUint32(out, replaces)                                      // attributes
+	out = append(out, make([]byte, 8+16+4)...)                                // counter, time and key of the last update: there was none
+	out = le.AppendUint32(out, uint32(len(name)))
+	out = le.AppendUint32(out, uint32(len(data)))
+	out = slices.Concat(out, vendor[:], name, data)
+	return append(out, bytes.Repeat([]byte{0xff}, -len(out)&3)...)
 }

@@ -10,6 +10,7 @@
 package advisory
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -159,15 +160,9 @@ type Package struct {
 // origin returns the source package that the tracker lists it under, and its version. Signed
 // kernels are built from sources of their own, which the tracker calls linux.
 func (p Package) origin() (source, of string) {
-	source, of = p.Source, p.SourceVersion
-	if source == "" {
-		source = p.Name
-		if strings.HasPrefix(p.Name, "linux-image-") {
-			source = "linux"
-		}
-	}
-	if of == "" {
-		of = withoutRebuild(p.Version)
+	source, of = cmp.Or(p.Source, p.Name), cmp.Or(p.SourceVersion, withoutRebuild(p.Version))
+	if p.Source == "" && strings.HasPrefix(p.Name, "linux-image-") {
+		source = "linux"
 	}
 	if strings.HasPrefix(source, "linux-signed-") {
 		return "linux", withoutRebuild(p.Version)

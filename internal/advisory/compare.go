@@ -79,12 +79,7 @@ func (t *Tracker) concern(release string, packages []Package) map[[2]string]Advi
 
 // versions returns the version of each source that packages are built from.
 func versions(packages []Package) map[string]string {
-	of := map[string]string{}
-	for _, p := range packages {
-		source, version := p.origin()
-		of[source] = version
-	}
-	return of
+	return plain.Map(packages, Package.origin)
 }
 
 // order has the worst first; what the tracker calls otherwise comes last.

@@ -9,8 +9,9 @@ import (
 	"bytes"
 	"fmt"
 	"io"
+	"maps"
 	"path"
-	"sort"
+	"slices"
 	"strings"
 )
 
@@ -79,13 +80,8 @@ func dot(name string) string {
 
 // WriteTo writes the archive, directories before what is in them.
 func (a *Archive) WriteTo(w io.Writer) (int64, error) {
-	names := make([]string, 0, len(a.files))
-	for name := range a.files {
-		names = append(names, name)
-	}
-	sort.Strings(names)
 	c := &counter{w: w}
-	for i, name := range names {
+	for i, name := range slices.Sorted(maps.Keys(a.files)) {
 		c.entry(uint32(i+1), name, a.files[name])
 	}
 	c.entry(0, "TRAILER!!!", entry{})

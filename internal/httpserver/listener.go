@@ -32,10 +32,6 @@ type listener struct {
 	places *places
 }
 
-func newListener(l net.Listener, o Options) *listener {
-	return &listener{Listener: l, stall: o.Stall, places: newPlaces(o)}
-}
-
 // Limits that a server has of its own.
 const (
 	Share          = 8 // one client has an eighth of what there is, at most, where nobody says otherwise

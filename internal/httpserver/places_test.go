@@ -33,7 +33,7 @@ func limited(t *testing.T, h http.HandlerFunc, o Options) (addr string, p *place
 	if err != nil {
 		t.Fatal(err)
 	}
-	own := newListener(l, o.complete())
+	own := &listener{Listener: l, stall: o.complete().Stall, places: newPlaces(o.complete())}
 	s := &http.Server{Handler: busy(h), ConnState: idle, ConnContext: withConn}
 	go func() { _ = s.Serve(own) }() // it ends with the test
 	t.Cleanup(func() { _ = s.Close() })

@@ -66,7 +66,7 @@ func Serve(ctx context.Context, l net.Listener, h http.Handler, o Options) error
 	if o.Log != nil {
 		h = logged(h, o.Log) // also those whom users does not let through
 	}
-	limited := newListener(l, o)
+	limited := &listener{Listener: l, stall: o.Stall, places: newPlaces(o)}
 	s := &http.Server{
 		Handler:           busy(h),
 		TLSConfig:         config,

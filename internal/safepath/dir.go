@@ -64,7 +64,12 @@ func (d Dir) fd() int { return int(d.Fd()) }
 
 // open opens a name with O_PATH, a link itself and not what it leads to.
 func (d Dir) open(name string) (fd int, st unix.Stat_t, err error) {
-	fd, err = unix.Openat(d.fd(), name, unix.O_PATH|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+	return stated(unix.Openat(d.fd(), name, unix.O_PATH|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0))
+}
+
+// stated is a descriptor that was opened with O_PATH, and what it is of.
+func stated(fd int, err error) (int, unix.Stat_t, error) {
+	var st unix.Stat_t
 	if err != nil {
 		return -1, st, err
 	}

@@ -190,19 +190,10 @@ func split(path string) []string {
 
 // step opens one name in the directory that the walk stands in.
 func (w *Walk) step(name string) (int, unix.Stat_t, error) {
-	var st unix.Stat_t
-	fd, err := unix.Openat2(w.top().fd, name, &unix.OpenHow{
+	return stated(unix.Openat2(w.top().fd, name, &unix.OpenHow{
 		Flags:   unix.O_PATH | unix.O_NOFOLLOW | unix.O_CLOEXEC,
 		Resolve: unix.RESOLVE_BENEATH | unix.RESOLVE_NO_SYMLINKS,
-	})
-	if err != nil {
-		return -1, st, err
-	}
-	if err := unix.Fstat(fd, &st); err != nil {
-		_ = unix.Close(fd) // as above
-		return -1, st, err
-	}
-	return fd, st, nil
+	}))
 }
 
 // systems reports whether a link in a directory is one that only root can have
@@ -217,12 +208,7 @@ func (w *Walk) follow(fd int, st unix.Stat_t) (string, error) {
 	if !systems(st, w.top().st) {
 		return "", ErrLink
 	}
-	to := make([]byte, unix.PathMax)
-	n, err := unix.Readlinkat(fd, "", to)
-	if err != nil {
-		return "", err
-	}
-	return string(to[:n]), nil
+	return readlink(fd)
 }
 
 // Name returns the name by which system calls without a descriptor reach one.
@@ -282,14 +268,10 @@ func (w *Walk) glob(at string, parts []string) ([]string, error) {
 
 // list returns the sorted names in a directory.
 func (w *Walk) list(path string) ([]string, error) {
-	if err := w.enter(path); err != nil {
+	d, err := w.Hold(path)
+	if err != nil {
 		return nil, err
 	}
-	fd, err := unix.Openat(w.top().fd, ".", unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
-	if err != nil {
-		return nil, &fs.PathError{Op: "open", Path: path, Err: err}
-	}
-	d := os.NewFile(uintptr(fd), path)
 	defer d.Close() // read only
 	names, err := d.Readdirnames(-1)
 	slices.Sort(names)

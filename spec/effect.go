@@ -62,13 +62,7 @@ func EffectOf(part string) Effect {
 
 // Changes returns the effects of going from one overlay to another.
 func Changes(from, to *Overlay) []Effect {
-	var out []Effect
-	for _, e := range Effects {
-		if !e.Equal(from, to) && e.Differs(from, to) {
-			out = append(out, e)
-		}
-	}
-	return out
+	return slices.DeleteFunc(slices.Clone(Effects), func(e Effect) bool { return e.Equal(from, to) || !e.Differs(from, to) })
 }
 
 // Equal reports whether two overlays have the same values in a part. Where they have
@@ -91,10 +85,7 @@ func RootID(o *Overlay, layer string) (string, error) {
 		KernelArgs, Persist, CAs             []string
 		Network                              Network
 	}{o.APIVersion, o.Kind, o.Fleet, o.Node, layer, o.KernelArgs, o.Persist, o.CAs, o.Network})
-	if err != nil {
-		return "", err
-	}
-	return digest.Of(data), nil
+	return digest.Of(data), err
 }
 
 // classes are those of changes, least disturbing first.

@@ -51,8 +51,7 @@ const SecretsFeature = "secrets"
 
 // Features returns the names of what this release's agent knows beyond 0.9.0, for a
 // layer's description.
-func Features() []string {
-	var names []string
+func Features() (names []string) {
 	for _, f := range features {
 		names = append(names, f.name)
 	}
@@ -94,8 +93,7 @@ func needs(said []string, uses func(feature) bool) []string {
 }
 
 // Missing returns the needs that known lacks, nil when all are there.
-func Missing(needs, known []string) []string {
-	var missing []string
+func Missing(needs, known []string) (missing []string) {
 	for _, n := range needs {
 		if !slices.Contains(known, n) {
 			missing = append(missing, n)

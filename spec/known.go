@@ -4,6 +4,7 @@ package spec
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"reflect"
@@ -199,9 +200,7 @@ func fieldsOf(t reflect.Type) map[string]field {
 		if name == "-" {
 			continue
 		}
-		if name == "" {
-			name = f.Name
-		}
+		name = cmp.Or(name, f.Name)
 		fields[strings.ToLower(name)] = field{name, f.Type, f.Type.Kind() == reflect.Struct && strings.Contains(options, "omitzero")}
 	}
 	fieldsByType.Store(t, fields)

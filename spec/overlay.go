@@ -1,5 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 
+// Package spec holds the documents that the two halves of caisson agree on.
+//
+// The builder and the publisher write them, the boot agent reads them, and
+// nothing else passes between the two: [Recipe] says what one layer variant is
+// made of, [Layer] describes the layer that came out, [Overlay] is all that one
+// node needs to know, [Bootstrap] is a loader's built-in configuration, and [Status],
+// [Drift] and [Change] say what a node is.
+//
+// The package is pure: bytes in, values or errors out, the same on a laptop
+// and on a node. It never touches a file, a network or the kernel, and it
+// imports only the standard library. YAML and everything an author writes by
+// hand live in spec/site; here all is literal.
+//
+// Every document has exactly one valid encoding, see [Encode] and [Decode].
 package spec
 
 import (
@@ -323,4 +337,49 @@ type Exec struct {
 	MemoryMax int64 `json:"memoryMax,omitempty"` // bytes of all that the script starts; 0 sets no limit
 	CPUQuota  int64 `json:"cpuQuota,omitempty"`  // percent of one processor, likewise
 	TasksMax  int64 `json:"tasksMax,omitempty"`  // processes and threads, likewise
+}
+
+// Service is a unit of systemd whose files come from a repository of git: one
+// commit of it, in an image that the node mounts. The list of an overlay is sorted
+// by name.
+type Service struct {
+	Name        string             `json:"name"`
+	Unit        string             `json:"unit"`
+	Commit      string             `json:"commit"`            // full, for people: the image says what the files are
+	Image       Blob               `json:"image"`             // squashfs
+	User        string             `json:"user,omitempty"`    // owns the directories that lead to the files; root when empty
+	Package     string             `json:"package,omitempty"` // that the node must have
+	Action      string             `json:"action,omitempty"`  // one of the Action constants of services; nothing is done when empty
+	Directories []ServiceDirectory `json:"directories"`       // sorted by To
+}
+
+// ServiceDirectory is a directory of the image and the place where the node has it.
+type ServiceDirectory struct {
+	// path in the repository, and in the image; "." is all of it
+	From string `json:"from" site:",required" doc:"path in the repository; . is all of it"`
+	// absolute and clean
+	To   string `json:"to" site:",required" doc:"absolute path on the node"`
+	File bool   `json:"file,omitempty" doc:"from is one file, not a directory"`
+}
+
+// What is done with the unit of a service when its files have changed. A unit that
+// does not run is started in any case but the first.
+const (
+	ServiceStart           = "start"
+	ServiceReload          = "reload"
+	ServiceRestart         = "restart"
+	ServiceReloadOrRestart = "reload-or-restart"
+)
+
+// ServiceStatus is where a service of a node stands.
+type ServiceStatus struct {
+	Name      string    `json:"name"`
+	Unit      string    `json:"unit"`
+	Commit    string    `json:"commit"`              // that the node is to have
+	Image     string    `json:"image"`               // its digest
+	Tracking  Tracking  `json:"tracking"`            // following the overlay, or frozen by an operator of the node
+	Reason    string    `json:"reason,omitempty"`    // of a freeze
+	Since     time.Time `json:"since,omitzero"`      // of a freeze
+	Published string    `json:"published,omitempty"` // the commit of the overlay, of a service that is frozen
+	Kept      []string  `json:"kept,omitempty"`      // commits that the node can go back to without asking anybody, the newest first
 }

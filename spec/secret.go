@@ -70,12 +70,7 @@ func (u Unit) SecretNames() []string {
 
 // SecretNames returns the secrets that an overlay's items and its agent need, sorted.
 func (o *Overlay) SecretNames() []string {
-	names := o.Items.SecretNames()
-	for _, c := range o.credentials() {
-		names = append(names, c.names...)
-	}
-	slices.Sort(names)
-	return slices.Compact(names)
+	return namesOf(append(o.Items.needSecrets(), o.credentials()...))
 }
 
 // credentials are the agent's own.
@@ -92,18 +87,20 @@ func (o *Overlay) credentials() (list []needing) {
 }
 
 // SecretNames returns the secrets that the items are of or name, sorted.
-func (i Items) SecretNames() (names []string) {
-	for _, k := range i.needSecrets() {
-		names = append(names, k.names...)
-	}
-	slices.Sort(names)
-	return slices.Compact(names)
-}
+func (i Items) SecretNames() []string { return namesOf(i.needSecrets()) }
 
 // needing is an item with the secrets that it needs.
 type needing struct {
 	ItemKey
 	names []string
+}
+
+func namesOf(all []needing) (names []string) {
+	for _, k := range all {
+		names = append(names, k.names...)
+	}
+	slices.Sort(names)
+	return slices.Compact(names)
 }
 
 func (i Items) needSecrets() (list []needing) {

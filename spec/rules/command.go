@@ -65,10 +65,8 @@ func command(c spec.Command) error {
 	if err := Argv(c.Argv); err != nil {
 		return err
 	}
-	if c.Timeout <= 0 || c.Timeout > MaxCommandTime {
-		return invalid("range", "", "a command has %d seconds, from 1 to %d are possible", c.Timeout, MaxCommandTime)
-	}
-	return nil
+	return refuse(c.Timeout <= 0 || c.Timeout > MaxCommandTime, "range", "", "a command has %d seconds, from 1 to %d are possible", c.Timeout,
+		MaxCommandTime)
 }
 
 // Argv checks a program and its arguments, as execve(2) gets them. No shell reads
@@ -85,21 +83,12 @@ func Argv(argv []string) error {
 			return invalid("argv", "", "an argument holds a NUL byte")
 		}
 	}
-	if size > MaxCommand {
-		return invalid("argv", "put it into a script", "the arguments have %d bytes, at most %d are possible", size, MaxCommand)
-	}
-	return nil
+	return refuse(size > MaxCommand, "argv", "put it into a script", "the arguments have %d bytes, at most %d are possible", size, MaxCommand)
 }
 
 // Condition checks a precondition of acts that disturb.
 func Condition(c spec.Condition) error {
-	kinds := 0
-	for _, given := range []bool{c.File != "", c.Absent != "", c.Unit != "", c.Command != nil} {
-		if given {
-			kinds++
-		}
-	}
-	switch {
+	switch kinds := Given(c.File != "", c.Absent != "", c.Unit != "", c.Command != nil); {
 	case kinds != 1:
 		return invalid("condition", "as in {absent: /run/backup-runs}",
 			"a precondition has one of file, absent, unit and command, this one has %d", kinds)
@@ -112,10 +101,8 @@ func Condition(c spec.Condition) error {
 }
 
 func filePath(name string) error {
-	if !path.IsAbs(name) || path.Clean(name) != name || name == "/" || hasHidden(name) {
-		return invalid("path", "as in /run/ready", "%.80q is not the absolute path of a file", name)
-	}
-	return nil
+	return refuse(!path.IsAbs(name) || path.Clean(name) != name || name == "/" || hasHidden(name), "path", "as in /run/ready",
+		"%.80q is not the absolute path of a file", name)
 }
 
 // MaxSlots is how many nodes of one group may be disturbed at once.
@@ -124,18 +111,14 @@ const MaxSlots = 10_000
 // SlotGroup checks the name of a group, as FleetLock has it.
 func SlotGroup(group string) error {
 	const chars = lower + upper + digits + ".-"
-	if len(group) > 128 || !spelled(group, chars, chars) || strings.Trim(group, ".") == "" {
-		return invalid("group", "letters, digits, dots and dashes", "%.80q is not the name of a group", group)
-	}
-	return nil
+	return refuse(len(group) > 128 || !spelled(group, chars, chars) || strings.Trim(group, ".") == "", "group",
+		"letters, digits, dots and dashes", "%.80q is not the name of a group", group)
 }
 
 // Slot checks who counts the nodes of a group, and how many there may be.
 func Slot(s spec.Slot) error {
 	var f fields
-	if s.Max < 1 || s.Max > MaxSlots {
-		f.add("max", invalid("range", "", "max is %d, from 1 to %d are possible", s.Max, MaxSlots))
-	}
+	f.add("max", refuse(s.Max < 1 || s.Max > MaxSlots, "range", "", "max is %d, from 1 to %d are possible", s.Max, MaxSlots))
 	switch {
 	case (s.FleetLock == "") == (s.Directory == ""):
 		f.add("", invalid("slot", "as in {group: storage, max: 1, fleetlock: \"https://lock.example\"}",

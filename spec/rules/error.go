@@ -60,9 +60,27 @@ func All(err error) []*Error {
 	return nil
 }
 
+// Given counts those that are given, of values of which one belongs there.
+func Given(values ...bool) (n int) {
+	for _, given := range values {
+		if given {
+			n++
+		}
+	}
+	return n
+}
+
 // invalid returns an error of one value.
 func invalid(rule, hint, format string, args ...any) error {
 	return &Error{Rule: rule, Hint: hint, Message: fmt.Sprintf(format, args...)}
+}
+
+// refuse returns an error of one value where that is wrong, else nil.
+func refuse(wrong bool, rule, hint, format string, args ...any) error {
+	if !wrong {
+		return nil
+	}
+	return invalid(rule, hint, format, args...)
 }
 
 // oneOf checks a value that has to be one of a few words; what describes them.
@@ -85,6 +103,13 @@ func (f *fields) add(field string, err error) {
 	for _, e := range All(err) {
 		e.Field = field
 		f.list = append(f.list, e)
+	}
+}
+
+// given notes what check finds wrong with a field that is given.
+func (f *fields) given(field, value string, check func(string) error) {
+	if value != "" {
+		f.add(field, check(value))
 	}
 }
 

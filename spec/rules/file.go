@@ -29,32 +29,21 @@ func OwnFile(x spec.File) error {
 }
 
 func file(x spec.File) (f fields) {
-	if !strings.HasPrefix(x.Path, "/etc/") || Path(x.Path) != nil {
-		f.add("path", invalid("path", "", "%.150q is not a clean path below /etc", x.Path))
-	}
-	if len(x.Content) > MaxFile {
-		f.add("content", invalid("too-large", "keep it in a package", "a file must be at most %d KiB", MaxFile>>10))
-	}
-	if strings.Contains(x.Content, "\x00") || !utf8.ValidString(x.Content) {
-		f.add("content", invalid("text", "keep it in a package", "the content is not text"))
-	}
+	f.add("path", refuse(!strings.HasPrefix(x.Path, "/etc/") || Path(x.Path) != nil, "path", "", "%.150q is not a clean path below /etc",
+		x.Path))
+	f.add("content", refuse(len(x.Content) > MaxFile, "too-large", "keep it in a package", "a file must be at most %d KiB", MaxFile>>10))
+	f.add("content", refuse(strings.Contains(x.Content, "\x00") || !utf8.ValidString(x.Content), "text", "keep it in a package",
+		"the content is not text"))
 	if x.Secret != "" {
 		f.add("secret", Secret(x.Secret))
-		if x.Content != "" {
-			f.add("secret", invalid("contradiction", "keep one of the two", "the file has content and a secret"))
-		}
+		f.add("secret", refuse(x.Content != "", "contradiction", "keep one of the two", "the file has content and a secret"))
 	}
 	mode, err := ParseMode(x.Mode)
 	f.add("mode", err)
-	if mode.Symbolic() || mode.Apply(0, false) > 0o777 {
-		f.add("mode", invalid("mode", "as in 0640", "mode %q is not octal, or sets more than permissions", x.Mode))
-	}
-	if x.Owner != "" {
-		f.add("owner", Owner(x.Owner))
-	}
-	if x.Group != "" {
-		f.add("group", Owner(x.Group))
-	}
+	f.add("mode", refuse(mode.Symbolic() || mode.Apply(0, false) > 0o777, "mode", "as in 0640",
+		"mode %q is not octal, or sets more than permissions", x.Mode))
+	f.given("owner", x.Owner, Owner)
+	f.given("group", x.Group, Owner)
 	return f
 }
 
@@ -73,10 +62,8 @@ func AuthoredPath(p string) error {
 	for part := range strings.SplitSeq(p, "/") {
 		up = up || part == ".."
 	}
-	if up || !path.IsAbs(p) || strings.ContainsFunc(p, func(r rune) bool { return r == '\t' || Hidden(r) }) {
-		return invalid("path", "", "%.150q is not an absolute path without ..", p)
-	}
-	return nil
+	return refuse(up || !path.IsAbs(p) || strings.ContainsFunc(p, func(r rune) bool { return r == '\t' || Hidden(r) }), "path", "",
+		"%.150q is not an absolute path without ..", p)
 }
 
 // Pattern checks a path that may have the wildcards of path.Match.
@@ -178,13 +165,7 @@ func Persist(p string) error {
 	if p == "/var" {
 		return invalid("dangerous", "name directories below it, such as /var/log", "/var holds parts of the layer, such as dpkg's state")
 	}
-	for _, dir := range []string{"/dev", "/proc", "/run", "/sys", "/usr"} {
-		if Within(canonical(p), dir) {
-			return invalid("dangerous", "name directories below it", "%s belongs to the layer or to the running system and cannot be kept", p)
-		}
-	}
-	if Hides(p) != nil {
-		return invalid("dangerous", "name directories below it", "%s belongs to the layer or to the running system and cannot be kept", p)
-	}
-	return nil
+	within := func(dir string) bool { return Within(canonical(p), dir) }
+	return refuse(Hides(p) != nil || slices.ContainsFunc([]string{"/dev", "/proc", "/run", "/sys", "/usr"}, within), "dangerous",
+		"name directories below it", "%s belongs to the layer or to the running system and cannot be kept", p)
 }

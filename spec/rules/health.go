@@ -26,14 +26,8 @@ const (
 func HealthCheck(h spec.HealthCheck) error {
 	var f fields
 	f.add("name", ID(h.Name))
-	kinds := 0
-	for _, given := range []bool{len(h.Command) > 0, h.Unit != "", h.TCP != "", h.HTTP != "", h.File != ""} {
-		if given {
-			kinds++
-		}
-	}
 	switch {
-	case kinds != 1:
+	case Given(len(h.Command) > 0, h.Unit != "", h.TCP != "", h.HTTP != "", h.File != "") != 1:
 		f.add("", invalid("health-kind", "one of command, unit, tcp, http and file", "a check looks at one thing"))
 	case len(h.Command) > 0:
 		f.add("command", Argv(h.Command))
@@ -46,13 +40,10 @@ func HealthCheck(h spec.HealthCheck) error {
 	case !path.IsAbs(h.File) || path.Clean(h.File) != h.File || h.File == "/" || strings.ContainsRune(h.File, 0):
 		f.add("file", invalid("path", "as in /run/ready", "%.80q is not the absolute path of a file", h.File))
 	}
-	if h.Status != 0 && (h.HTTP == "" || h.Status < 100 || h.Status > 599) {
-		f.add("status", invalid("range", "as in 200 or 401, beside http", "%d is not the status of an answer that is looked at", h.Status))
-	}
+	f.add("status", refuse(h.Status != 0 && (h.HTTP == "" || h.Status < 100 || h.Status > 599), "range", "as in 200 or 401, beside http",
+		"%d is not the status of an answer that is looked at", h.Status))
 	span := func(field string, n, least, most int64) {
-		if n < least || n > most {
-			f.add(field, invalid("range", "", "%s is %d, from %d to %d are possible", field, n, least, most))
-		}
+		f.add(field, refuse(n < least || n > most, "range", "", "%s is %d, from %d to %d are possible", field, n, least, most))
 	}
 	span("timeout", h.Timeout, 1, MaxCheckTimeout)
 	span("interval", h.Interval, 1, MaxCheckPause)
@@ -63,10 +54,8 @@ func HealthCheck(h spec.HealthCheck) error {
 
 func hostPort(text string) error {
 	host, port, ok := cutPort(text)
-	if !ok || !hostName(host) || !portNumber(port) {
-		return invalid("address", "as in 127.0.0.1:6443, [::1]:22 or registry.example:5000", "%.80q is not a host with a port", text)
-	}
-	return nil
+	return refuse(!ok || !hostName(host) || !portNumber(port), "address", "as in 127.0.0.1:6443, [::1]:22 or registry.example:5000",
+		"%.80q is not a host with a port", text)
 }
 
 // cutPort parts host:port; an IPv6 address stands in brackets.
@@ -99,10 +88,7 @@ func webAddress(text string) error {
 		!portNumber(u.Port()) || !printable(text) {
 		return invalid("url", "as in http://127.0.0.1:10248/healthz", "%.80q is not the address of a page", text)
 	}
-	if u.User != nil {
-		return invalid("url", "", "the URL holds a user or a password, and everyone can read it")
-	}
-	return nil
+	return refuse(u.User != nil, "url", "", "the URL holds a user or a password, and everyone can read it")
 }
 
 // Bound is a [spec.Analysis.Worse] that was read.

@@ -22,9 +22,7 @@ func LimitFile(id string) string { return "/etc/security/limits.d/60-caisson-" +
 func Limit(l spec.Limit) error {
 	var f fields
 	f.add("id", ID(l.ID))
-	if !word(l.Domain) {
-		f.add("domain", invalid("text", "one word without blanks, quotes and #", "%.80q is not a domain", l.Domain))
-	}
+	f.add("domain", refuse(!word(l.Domain), "text", "one word without blanks, quotes and #", "%.80q is not a domain", l.Domain))
 	f.add("type", oneOf(l.Type, "one of hard, soft, -", []string{"hard", "soft", "-"}))
 	f.add("item", oneOf(l.Item, "an item of limits.conf(5)", limitItems))
 	f.add("value", limitValue(l.Item, l.Value))
@@ -33,19 +31,14 @@ func Limit(l spec.Limit) error {
 
 func limitValue(item, value string) error {
 	if item == "chroot" {
-		if !word(value) || !path.IsAbs(value) {
-			return invalid("path", "", "%.80q is not an absolute path", value)
-		}
-		return nil
+		return refuse(!word(value) || !path.IsAbs(value), "path", "", "%.80q is not an absolute path", value)
 	}
 	if value == "unlimited" || value == "infinity" {
 		return nil
 	}
 	n, err := strconv.ParseInt(value, 10, 64)
-	if err != nil || strings.HasPrefix(value, "+") || n < -1 && item != "nice" && item != "priority" {
-		return invalid("type", "a number, unlimited, infinity or -1", "%.80q is not a limit", value)
-	}
-	return nil
+	return refuse(err != nil || strings.HasPrefix(value, "+") || n < -1 && item != "nice" && item != "priority", "type",
+		"a number, unlimited, infinity or -1", "%.80q is not a limit", value)
 }
 
 // word reports whether s is one word of a line.

@@ -162,12 +162,8 @@ func PermPath(p spec.PermPath) error {
 	if !strings.ContainsAny(p.Path, `*?[\`) {
 		f.add("path", PermAt(p, p.Path))
 	}
-	if p.Owner != "" {
-		f.add("owner", Owner(p.Owner))
-	}
-	if p.Group != "" {
-		f.add("group", Owner(p.Group))
-	}
+	f.given("owner", p.Owner, Owner)
+	f.given("group", p.Group, Owner)
 	_, err := ParseMode(p.Mode)
 	f.add("mode", err)
 	return f.err()
@@ -183,9 +179,6 @@ func PermAt(p spec.PermPath, path string) error {
 	if err != nil {
 		return nil // said of the mode
 	}
-	if !slices.Contains([]string{"", "root", "0"}, p.Owner) || mode.Apply(0o755, true)&0o022 != 0 {
-		return invalid("reserved", "root owns it, and nobody else writes to it",
-			"caisson's own files lie below %s: who may write to it could replace them", path)
-	}
-	return nil
+	return refuse(!slices.Contains([]string{"", "root", "0"}, p.Owner) || mode.Apply(0o755, true)&0o022 != 0, "reserved",
+		"root owns it, and nobody else writes to it", "caisson's own files lie below %s: who may write to it could replace them", path)
 }

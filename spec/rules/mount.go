@@ -126,10 +126,7 @@ func mountDevice(device string, bind bool) error {
 	if tag, _ := MountTag(device); bind && tag != "" {
 		return invalid("device", "", "%.150q names a device, not a directory to bind", device)
 	}
-	if bind && !path.IsAbs(device) {
-		return invalid("device", "", "%.150q, to be bound, is not an absolute path", device)
-	}
-	return nil
+	return refuse(bind && !path.IsAbs(device), "device", "", "%.150q, to be bound, is not an absolute path", device)
 }
 
 // maxPriority is that of swapon(2).

@@ -38,27 +38,20 @@ func Node(name string) error {
 				"%.150q is not a node name", name)
 		}
 	}
-	if strings.HasPrefix(name, "mac-") || strings.HasPrefix(name, "uuid-") {
-		return invalid("node-name", "", "node name %q begins with mac- or uuid-: overlays are found by such tags", name)
-	}
-	return nil
+	return refuse(strings.HasPrefix(name, "mac-") || strings.HasPrefix(name, "uuid-"), "node-name", "",
+		"node name %q begins with mac- or uuid-: overlays are found by such tags", name)
 }
 
 // Fleet checks the name of a fleet.
 func Fleet(name string) error {
-	if !label(name) {
-		return invalid("name", "lower-case letters, digits and hyphens; at most 63", "%.150q is not a fleet name", name)
-	}
-	return nil
+	return refuse(!label(name), "name", "lower-case letters, digits and hyphens; at most 63", "%.150q is not a fleet name", name)
 }
 
 // ID checks an author's name for an entry. It becomes a part of a file name.
 func ID(id string) error {
 	const rest = lower + upper + digits + "_@%+.-"
-	if len(id) > 128 || !spelled(id, strings.ReplaceAll(rest, ".", ""), rest) {
-		return invalid("id", "letters, digits and _ - . + @ %; no leading dot, at most 128", "%.150q cannot be used as a name", id)
-	}
-	return nil
+	return refuse(len(id) > 128 || !spelled(id, strings.ReplaceAll(rest, ".", ""), rest), "id",
+		"letters, digits and _ - . + @ %; no leading dot, at most 128", "%.150q cannot be used as a name", id)
 }
 
 // ProfileFile checks the name of a file below /etc/apparmor.d: a profile, or what profiles
@@ -84,44 +77,32 @@ func IsIncluded(name string) bool { return strings.Contains(name, "/") }
 // User checks the name of a user or group that a layer is to have. It allows
 // what useradd(8) recommends, and dots, which people's names have.
 func User(name string) error {
-	if len(name) > 32 || !spelled(name, lower+"_", lower+digits+"_.-") {
-		return invalid("user-name", "lower-case letters, digits, _ . - and at most 32", "%.50q is not a user or group name", name)
-	}
-	return nil
+	return refuse(len(name) > 32 || !spelled(name, lower+"_", lower+digits+"_.-"), "user-name",
+		"lower-case letters, digits, _ . - and at most 32", "%.50q is not a user or group name", name)
 }
 
 // Owner checks the owner or group of a path: a name or a number. Names of
 // system accounts may have capitals and a final $.
 func Owner(owner string) error {
 	if n, err := strconv.ParseUint(owner, 10, 64); err == nil {
-		if n >= 1<<32-1 || len(owner) > 10 {
-			return invalid("owner", "at most 4294967294", "%q is not a user or group id", owner)
-		}
-		return nil
+		return refuse(n >= 1<<32-1 || len(owner) > 10, "owner", "at most 4294967294", "%q is not a user or group id", owner)
 	}
-	if len(owner) > 32 || !spelled(strings.TrimSuffix(owner, "$"), lower+upper+"_", lower+upper+digits+"_.-") {
-		return invalid("owner", "a name or a number", "%.50q is neither a name nor an id", owner)
-	}
-	return nil
+	return refuse(len(owner) > 32 || !spelled(strings.TrimSuffix(owner, "$"), lower+upper+"_", lower+upper+digits+"_.-"), "owner",
+		"a name or a number", "%.50q is neither a name nor an id", owner)
 }
 
 // Interface checks the name of a network interface: what the kernel takes, in
 // printable ASCII and without wildcards, since it is written into files of
 // systemd-networkd.
 func Interface(name string) error {
-	if len(name) > 15 || name == "." || name == ".." || !printable(name) || strings.ContainsAny(name, "/: *?[]!") {
-		return invalid("interface", "at most 15 printable characters, without blanks, wildcards, / and :",
-			"%.50q is not the name of an interface", name)
-	}
-	return nil
+	return refuse(len(name) > 15 || name == "." || name == ".." || !printable(name) || strings.ContainsAny(name, "/: *?[]!"), "interface",
+		"at most 15 printable characters, without blanks, wildcards, / and :", "%.50q is not the name of an interface", name)
 }
 
 // Feature checks the name of an offload feature, as ethtool -k prints it.
 func Feature(name string) error {
-	if len(name) > 63 || !spelled(name, lower+digits, lower+digits+"-") {
-		return invalid("feature", "as ethtool -k prints it, for example generic-receive-offload", "%.80q is not the name of a feature", name)
-	}
-	return nil
+	return refuse(len(name) > 63 || !spelled(name, lower+digits, lower+digits+"-"), "feature",
+		"as ethtool -k prints it, for example generic-receive-offload", "%.80q is not the name of a feature", name)
 }
 
 var unitTypes = []string{"service", "target", "mount", "socket", "path", "timer", "slice", "scope", "device", "swap", "automount"}
@@ -130,18 +111,14 @@ var unitTypes = []string{"service", "target", "mount", "socket", "path", "timer"
 func Unit(name string) error {
 	dot := strings.LastIndexByte(name, '.')
 	const chars = lower + upper + digits + `:_.\@-`
-	if dot < 0 || len(name) > 255 || !spelled(name[:dot], chars, chars) || !slices.Contains(unitTypes, name[dot+1:]) {
-		return invalid("unit", "as in docker.service", "%.80q is not the name of a unit", name)
-	}
-	return nil
+	return refuse(dot < 0 || len(name) > 255 || !spelled(name[:dot], chars, chars) || !slices.Contains(unitTypes, name[dot+1:]), "unit",
+		"as in docker.service", "%.80q is not the name of a unit", name)
 }
 
 // Env checks the name of an environment variable.
 func Env(name string) error {
-	if !spelled(name, lower+upper+"_", lower+upper+digits+"_") {
-		return invalid("env", "letters, digits and _", "%.80q is not the name of an environment variable", name)
-	}
-	return nil
+	return refuse(!spelled(name, lower+upper+"_", lower+upper+digits+"_"), "env", "letters, digits and _",
+		"%.80q is not the name of an environment variable", name)
 }
 
 // printable reports whether s is not empty and all printable ASCII or blanks.
@@ -154,10 +131,7 @@ func oneLine(text string) error {
 	if strings.ContainsAny(text, "\x00\n\r") {
 		return invalid("text", "", "a value must be one line")
 	}
-	if hasHidden(text) {
-		return invalid("text", "", "a value must have no control characters, separators of lines and marks of direction")
-	}
-	return nil
+	return refuse(hasHidden(text), "text", "", "a value must have no control characters, separators of lines and marks of direction")
 }
 
 // Hidden reports a character that has no place in one line of text: people do not see it, and

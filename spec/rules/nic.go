@@ -46,15 +46,9 @@ func NIC(n spec.NIC) error {
 
 // NICMatch checks the match by which interfaces are found.
 func NICMatch(m spec.NICMatch) error {
-	given := 0
-	for _, s := range []string{m.Name, m.MAC, m.Driver, m.PCI} {
-		if s != "" {
-			given++
-		}
-	}
 	word := lower + upper + digits + "_-"
 	switch {
-	case given != 1:
+	case Given(m.Name != "", m.MAC != "", m.Driver != "", m.PCI != "") != 1:
 		return invalid("nic-match", "one of name, mac, driver and pci", "an interface is found by one thing")
 	case m.Name != "":
 		return Interface(m.Name)
@@ -89,10 +83,7 @@ func MAC(s string) error {
 	for _, p := range parts {
 		bad = bad || len(p) != 2 || !spelled(p, digits+"abcdef", digits+"abcdef")
 	}
-	if bad {
-		return invalid("mac", "as in 52:54:00:12:34:56", "%.50q is not a hardware address", s)
-	}
-	return nil
+	return refuse(bad, "mac", "as in 52:54:00:12:34:56", "%.50q is not a hardware address", s)
 }
 
 // NICSetting checks one setting.
@@ -111,10 +102,8 @@ func nicName(group, name string) error {
 		return Feature(name)
 	}
 	if group == "private" {
-		if len(name) > 31 || !printable(name) || strings.Contains(name, "/") {
-			return invalid("nic-setting", "as ethtool --show-priv-flags prints it", "%.50q is not the name of a flag", name)
-		}
-		return nil
+		return refuse(len(name) > 31 || !printable(name) || strings.Contains(name, "/"), "nic-setting", "as ethtool --show-priv-flags prints it",
+			"%.50q is not the name of a flag", name)
 	}
 	names := append(slices.Clone(nicNumbers[group]), nicFlags[group]...)
 	if group == "link" {
@@ -148,9 +137,7 @@ var fillers = []string{
 // MachineUUID checks the SMBIOS UUID of a machine, 36 characters in lower case: one that the firmware
 // fills in where nobody gave it any names no machine.
 func MachineUUID(id string) error {
-	if strings.Trim(id, "0-") == "" || strings.Trim(id, "f-") == "" || slices.Contains(fillers, id) {
-		return invalid("uuid", "match this machine by the MAC addresses of its cards",
-			"the UUID %s is what firmware has where nobody set one: many machines have it", id)
-	}
-	return nil
+	return refuse(strings.Trim(id, "0-") == "" || strings.Trim(id, "f-") == "" || slices.Contains(fillers, id), "uuid",
+		"match this machine by the MAC addresses of its cards", "the UUID %s is what firmware has where nobody set one: many machines have it",
+		id)
 }

@@ -22,10 +22,8 @@ func Package(name string) error {
 		}
 		return invalid("package-name", hint, "%.80q is not the name of a package", name)
 	}
-	if qualified && !slices.Contains(spec.Arches, arch) {
-		return invalid("arch", "run its programs in a container", "%s is a package of another architecture than layers have", name)
-	}
-	return nil
+	return refuse(qualified && !slices.Contains(spec.Arches, arch), "arch", "run its programs in a container",
+		"%s is a package of another architecture than layers have", name)
 }
 
 // Version checks the version of a package: one, not a pattern.
@@ -44,18 +42,12 @@ func Version(version string) error {
 // Release checks the suite or codename of a release from which apt takes a package, as in
 // NAME/RELEASE of apt-get(8).
 func Release(s string) error {
-	if !spelled(s, lower+digits, lower+digits+"._-") {
-		return invalid("text", "as in trixie-backports", "%.80q is not the name of a release", s)
-	}
-	return nil
+	return refuse(!spelled(s, lower+digits, lower+digits+"._-"), "text", "as in trixie-backports", "%.80q is not the name of a release", s)
 }
 
 // SourceWord checks a suite or a component of an archive.
 func SourceWord(s string) error {
-	if !spelled(s, lower+upper+digits, lower+upper+digits+"._/+-") {
-		return invalid("text", "", "%.80q cannot be in a list of sources", s)
-	}
-	return nil
+	return refuse(!spelled(s, lower+upper+digits, lower+upper+digits+"._/+-"), "text", "", "%.80q cannot be in a list of sources", s)
 }
 
 // Suite checks a suite of an archive: a word, or the path of a flat one, which ends with a
@@ -109,10 +101,8 @@ func ModuleName(name string) string { return strings.ReplaceAll(name, "-", "_") 
 
 // Module checks the name of a kernel module, in the kernel's spelling.
 func Module(name string) error {
-	if len(name) > 55 || !spelled(name, lower+upper+digits+"_", lower+upper+digits+"_") {
-		return invalid("module", "letters, digits, _ and -", "%.80q is not the name of a module", name)
-	}
-	return nil
+	return refuse(len(name) > 55 || !spelled(name, lower+upper+digits+"_", lower+upper+digits+"_"), "module", "letters, digits, _ and -",
+		"%.80q is not the name of a module", name)
 }
 
 // ModuleParameter checks a parameter of a module. Its value is one word of a line of
@@ -120,12 +110,10 @@ func Module(name string) error {
 func ModuleParameter(p spec.ModuleParameter) error {
 	var f fields
 	f.add("module", Module(p.Module))
-	if len(p.Name) > 55 || !spelled(p.Name, lower+upper+digits+"_", lower+upper+digits+"_") {
-		f.add("name", invalid("module-parameter", "as modinfo(8) prints it", "%.80q is not the name of a parameter", p.Name))
-	}
-	if len(p.Value) > 1024 || p.Value != "" && (!printable(p.Value) || strings.ContainsAny(p.Value, " \"'\\#")) {
-		f.add("value", invalid("text", "one word without blanks, quotes, \\ and #", "%.80q is not the value of a parameter", p.Value))
-	}
+	f.add("name", refuse(len(p.Name) > 55 || !spelled(p.Name, lower+upper+digits+"_", lower+upper+digits+"_"), "module-parameter",
+		"as modinfo(8) prints it", "%.80q is not the name of a parameter", p.Name))
+	f.add("value", refuse(len(p.Value) > 1024 || p.Value != "" && (!printable(p.Value) || strings.ContainsAny(p.Value, " \"'\\#")), "text",
+		"one word without blanks, quotes, \\ and #", "%.80q is not the value of a parameter", p.Value))
 	return f.err()
 }
 
@@ -134,9 +122,8 @@ func Modules(m spec.Modules) error {
 	var f fields
 	for _, name := range m.Load {
 		f.add("load", Module(name))
-		if slices.Contains(m.Blacklist, name) {
-			f.add("load", invalid("contradiction", "keep one of the two", "module %s is to be loaded, and kept from being loaded", name))
-		}
+		f.add("load", refuse(slices.Contains(m.Blacklist, name), "contradiction", "keep one of the two",
+			"module %s is to be loaded, and kept from being loaded", name))
 	}
 	for _, name := range m.Blacklist {
 		f.add("blacklist", Module(name))

@@ -47,12 +47,9 @@ const (
 // Budget checks how often a setting is set again.
 func Budget(b spec.Budget) error {
 	var f fields
-	if b.Corrections < 1 || b.Corrections > maxCorrections {
-		f.add("corrections", invalid("range", "policy: report leaves a setting as it is", "from 1 to %d", maxCorrections))
-	}
-	if b.Per < leastPer || b.Per > mostPer {
-		f.add("per", invalid("range", "", "between a minute and a day"))
-	}
+	f.add("corrections", refuse(b.Corrections < 1 || b.Corrections > maxCorrections, "range", "policy: report leaves a setting as it is",
+		"from 1 to %d", maxCorrections))
+	f.add("per", refuse(b.Per < leastPer || b.Per > mostPer, "range", "", "between a minute and a day"))
 	return f.err()
 }
 

@@ -28,10 +28,8 @@ const (
 
 // Poll checks how many seconds lie between questions to the registry.
 func Poll(every int64) error {
-	if every < int64(shortestPoll/time.Second) || every > int64(longestPoll/time.Second) {
-		return invalid("range", "", "the registry is asked every %s to %s, not every %d s", shortestPoll, longestPoll, every)
-	}
-	return nil
+	return refuse(every < int64(shortestPoll/time.Second) || every > int64(longestPoll/time.Second), "range", "",
+		"the registry is asked every %s to %s, not every %d s", shortestPoll, longestPoll, every)
 }
 
 // Reporting checks where a node's reports go, and how often.
@@ -81,12 +79,8 @@ func Metrics(m spec.Metrics) error {
 		return invalid("metrics", "give file, listen or both", "metrics names no place to read them")
 	}
 	var f fields
-	if m.File != "" {
-		f.add("file", MetricsFile(m.File))
-	}
-	if m.Listen != "" {
-		f.add("listen", Loopback(m.Listen))
-	}
+	f.given("file", m.File, MetricsFile)
+	f.given("listen", m.Listen, Loopback)
 	return f.err()
 }
 
@@ -134,10 +128,7 @@ var (
 // meant more often.
 func Registry(text string) error {
 	if dir, layout := strings.CutPrefix(text, "oci:"); layout {
-		if dir == "" || !printable(dir) {
-			return invalid("registry", "as in oci:./out", "%q names no directory", text)
-		}
-		return nil
+		return refuse(dir == "" || !printable(dir), "registry", "as in oci:./out", "%q names no directory", text)
 	}
 	bare := strings.TrimSuffix(text, "/")
 	host, _, _ := strings.Cut(bare, "/")

@@ -37,10 +37,7 @@ func Script(name string) error {
 	if err := ID(name); err != nil {
 		return err
 	}
-	if slices.Contains(reservedScripts, name) {
-		return invalid("id", "take another one", "the name %q is used by a file beside the script", name)
-	}
-	return nil
+	return refuse(slices.Contains(reservedScripts, name), "id", "take another one", "the name %q is used by a file beside the script", name)
 }
 
 // Interpreter returns the words that run a script before its own name: what its
@@ -73,23 +70,15 @@ func scriptText(text string) error {
 func Exec(x spec.Exec) error {
 	var f fields
 	f.add("name", Script(x.Name))
-	if x.Data == "" {
-		f.add("data", invalid("required", "", "the script is empty"))
-	}
+	f.add("data", refuse(x.Data == "", "required", "", "the script is empty"))
 	f.add("data", scriptText(x.Data))
-	if x.Revert != "" {
-		f.add("revert", scriptText(x.Revert))
-	}
+	f.given("revert", x.Revert, scriptText)
 	for _, a := range x.Args {
-		if strings.Contains(a, "\x00") {
-			f.add("args", invalid("text", "", "an argument has a NUL"))
-		}
+		f.add("args", refuse(strings.Contains(a, "\x00"), "text", "", "an argument has a NUL"))
 	}
 	for name, value := range x.Env {
 		f.add("env", Env(name))
-		if strings.Contains(value, "\x00") {
-			f.add("env", invalid("text", "", "the value of %s has a NUL", name))
-		}
+		f.add("env", refuse(strings.Contains(value, "\x00"), "text", "", "the value of %s has a NUL", name))
 	}
 	for name, secret := range x.SecretEnv {
 		f.add("secretEnv", Env(name))
@@ -102,23 +91,17 @@ func Exec(x spec.Exec) error {
 	f.add("blocking", optional(x.Blocking, BlockingPolicies))
 	f.add("once", optional(x.Once, OnceScopes))
 	f.add("onFailure", optional(x.OnFailure, FailurePolicies))
-	if x.OnFailure == "rollback" && x.Blocking == "background" {
-		f.add("onFailure", invalid("combination", "", "a change cannot wait for a script in the background to take it back"))
-	}
-	if x.Timeout < 0 || x.Timeout > MaxTimeout {
-		f.add("timeout", invalid("range", "a number of seconds; every script has an end", "%d seconds is not a timeout", x.Timeout))
-	}
+	f.add("onFailure", refuse(x.OnFailure == "rollback" && x.Blocking == "background", "combination", "",
+		"a change cannot wait for a script in the background to take it back"))
+	f.add("timeout", refuse(x.Timeout < 0 || x.Timeout > MaxTimeout, "range", "a number of seconds; every script has an end",
+		"%d seconds is not a timeout", x.Timeout))
 	f.add("memoryMax", within(x.MemoryMax, MinMemory, MaxMemory, "bytes of memory"))
 	f.add("cpuQuota", within(x.CPUQuota, 1, MaxCPU, "percent of a processor"))
 	f.add("tasksMax", within(x.TasksMax, 1, MaxTasks, "tasks"))
 	f.add("rerunInterval", interval(x.RerunInterval))
 	f.add("retryInterval", interval(x.RetryInterval))
-	if x.RerunMax < 0 {
-		f.add("rerunMax", invalid("range", "", "a count is not negative"))
-	}
-	if x.RetryMax < 0 {
-		f.add("retryMax", invalid("range", "", "a count is not negative"))
-	}
+	f.add("rerunMax", refuse(x.RerunMax < 0, "range", "", "a count is not negative"))
+	f.add("retryMax", refuse(x.RetryMax < 0, "range", "", "a count is not negative"))
 	return f.err()
 }
 
@@ -148,10 +131,7 @@ func optional(word string, words []string) error {
 
 // interval checks seconds: -1 is "never by time".
 func interval(n int64) error {
-	if n < -1 || n > MaxInterval {
-		return invalid("range", "", "%d seconds is not an interval", n)
-	}
-	return nil
+	return refuse(n < -1 || n > MaxInterval, "range", "", "%d seconds is not an interval", n)
 }
 
 // MaxSecret caps the value of one secret, in bytes: it travels in the node's overlay.
@@ -160,11 +140,9 @@ const MaxSecret = 64 << 10
 // Secret checks the name of a secret. It becomes the name of a file.
 func Secret(name string) error {
 	const chars = lower + upper + digits
-	if len(name) > 64 || !spelled(name, chars, chars+"_.-") || strings.HasSuffix(name, ".") {
-		return invalid("secret", "letters, digits and _ - .; it begins with a letter or a digit and does not end with a dot, at most 64",
-			"%.80q is not the name of a secret", name)
-	}
-	return nil
+	return refuse(len(name) > 64 || !spelled(name, chars, chars+"_.-") || strings.HasSuffix(name, "."), "secret",
+		"letters, digits and _ - .; it begins with a letter or a digit and does not end with a dot, at most 64",
+		"%.80q is not the name of a secret", name)
 }
 
 // SecretObject checks the name of a Secret of Kubernetes.
@@ -180,19 +158,15 @@ func SecretObject(name string) error {
 // SecretKey checks a key of the data of a Secret of Kubernetes.
 func SecretKey(name string) error {
 	const chars = lower + upper + digits + "_.-"
-	if len(name) > 253 || !spelled(name, chars, chars) || name == "." || strings.HasPrefix(name, "..") {
-		return invalid("secret-key", "letters, digits and _ - .", "%.80q is not a key of a Secret of Kubernetes", name)
-	}
-	return nil
+	return refuse(len(name) > 253 || !spelled(name, chars, chars) || name == "." || strings.HasPrefix(name, ".."), "secret-key",
+		"letters, digits and _ - .", "%.80q is not a key of a Secret of Kubernetes", name)
 }
 
 // Password checks whose password is a secret. Root has none: nobody logs in as root.
 func Password(p spec.Password) error {
 	var f fields
 	f.add("user", User(p.User))
-	if p.User == "root" {
-		f.add("user", invalid("user-name", "", "root cannot be managed as a user"))
-	}
+	f.add("user", refuse(p.User == "root", "user-name", "", "root cannot be managed as a user"))
 	f.add("secret", Secret(p.Secret))
 	return f.err()
 }

@@ -19,25 +19,16 @@ func Service(s spec.Service) error {
 	var f fields
 	f.add("name", ID(s.Name))
 	f.add("unit", ServiceUnit(s.Unit))
-	if s.User != "" {
-		f.add("user", serviceUser(s.User))
-	}
-	if s.Package != "" {
-		f.add("package", Package(s.Package))
-	}
-	if s.Action != "" {
-		f.add("action", oneOf(s.Action, "one of start, reload, restart, reload-or-restart",
-			[]string{spec.ServiceStart, spec.ServiceReload, spec.ServiceRestart, spec.ServiceReloadOrRestart}))
-	}
+	f.given("user", s.User, serviceUser)
+	f.given("package", s.Package, Package)
+	f.add("action", optional(s.Action, []string{spec.ServiceStart, spec.ServiceReload, spec.ServiceRestart, spec.ServiceReloadOrRestart}))
 	if n := len(s.Directories); n == 0 || n > MaxServiceDirectories {
 		f.add("directories", invalid("range", "", "a service has 1 to %d directories, this one has %d", MaxServiceDirectories, n))
 	}
 	for i, d := range s.Directories {
 		f.add("directories", ServiceDirectory(d))
 		for _, other := range s.Directories[:i] {
-			if Overlap(d.To, other.To) {
-				f.add("directories", invalid("overlap", "", "%s and %s lie in each other", other.To, d.To))
-			}
+			f.add("directories", refuse(Overlap(d.To, other.To), "overlap", "", "%s and %s lie in each other", other.To, d.To))
 		}
 	}
 	return f.err()
@@ -66,9 +57,7 @@ func ServiceDirectory(d spec.ServiceDirectory) error {
 	var f fields
 	f.add("from", serviceFrom(d.From))
 	f.add("to", serviceTo(d.To))
-	if d.File && d.From == "." {
-		f.add("file", invalid("contradiction", "", "the whole repository is not a file"))
-	}
+	f.add("file", refuse(d.File && d.From == ".", "contradiction", "", "the whole repository is not a file"))
 	return f.err()
 }
 
@@ -123,10 +112,8 @@ func GitURL(text string) error {
 	if _, secret := u.User.Password(); secret || u.User != nil && u.Scheme != "ssh" {
 		return invalid("url", "~/.netrc holds a name and password for git, an agent the keys of ssh", "the URL holds credentials")
 	}
-	if strings.HasPrefix(u.Host, "-") || strings.HasPrefix(u.User.Username(), "-") {
-		return invalid("url", hint, "%.150q is not the URL of a repository", text)
-	}
-	return nil
+	return refuse(strings.HasPrefix(u.Host, "-") || strings.HasPrefix(u.User.Username(), "-"), "url", hint,
+		"%.150q is not the URL of a repository", text)
 }
 
 // GitRef checks the name of a branch or a tag, see git-check-ref-format(1).
@@ -136,16 +123,12 @@ func GitRef(name string) error {
 	for part := range strings.SplitSeq(name, "/") {
 		bad = bad || part == "" || part[0] == '.' || strings.HasSuffix(part, ".") || strings.HasSuffix(part, ".lock")
 	}
-	if bad || strings.ContainsFunc(name, func(r rune) bool { return r < ' ' || r == 0x7f }) {
-		return invalid("git-ref", "", "%.150q is not the name of a branch or tag", name)
-	}
-	return nil
+	return refuse(bad || strings.ContainsFunc(name, func(r rune) bool { return r < ' ' || r == 0x7f }), "git-ref", "",
+		"%.150q is not the name of a branch or tag", name)
 }
 
 // GitCommit checks the full name of a commit.
 func GitCommit(id string) error {
-	if len(id) != 40 && len(id) != 64 || strings.Trim(id, digits+"abcdef") != "" {
-		return invalid("git-commit", "all 40 digits, as git log prints them", "%.80q is not the name of a commit", id)
-	}
-	return nil
+	return refuse(len(id) != 40 && len(id) != 64 || strings.Trim(id, digits+"abcdef") != "", "git-commit",
+		"all 40 digits, as git log prints them", "%.80q is not the name of a commit", id)
 }

@@ -51,13 +51,10 @@ const maxSysctl = 64 << 10
 // Sysctl checks a kernel parameter; its key is a path below /proc/sys.
 func Sysctl(s spec.Sysctl) error {
 	var f fields
-	if !sysctlKey(s.Key) {
-		f.add("key", invalid("sysctl-key", "as in vm.swappiness or net/ipv4/ip_forward", "%.150q is not a kernel parameter", SysctlName(s.Key)))
-	}
+	f.add("key", refuse(!sysctlKey(s.Key), "sysctl-key", "as in vm.swappiness or net/ipv4/ip_forward", "%.150q is not a kernel parameter",
+		SysctlName(s.Key)))
 	f.add("value", oneLine(s.Value))
-	if len(s.Value) > maxSysctl {
-		f.add("value", invalid("too-large", "", "a value must be at most %d KiB", maxSysctl>>10))
-	}
+	f.add("value", refuse(len(s.Value) > maxSysctl, "too-large", "", "a value must be at most %d KiB", maxSysctl>>10))
 	return f.err()
 }
 
@@ -112,9 +109,7 @@ func Sysfs(s spec.Sysfs) error {
 	var f fields
 	f.add("path", sysfsPath(s.Path))
 	f.add("value", oneLine(s.Value))
-	if len(s.Value) > maxSysfs {
-		f.add("value", invalid("too-large", "", "a value must be at most %d KiB", maxSysfs>>10))
-	}
+	f.add("value", refuse(len(s.Value) > maxSysfs, "too-large", "", "a value must be at most %d KiB", maxSysfs>>10))
 	return f.err()
 }
 

@@ -64,12 +64,8 @@ func UnitSettings(u spec.Unit) error {
 		f.add("dropIns", unitText(d.Content, false))
 		f.add("dropIns", unitInstall(u.Name, d.Content))
 	}
-	if u.State != "" {
-		f.add("state", oneOf(u.State, "one of enabled, disabled, masked", []string{spec.UnitEnabled, spec.UnitDisabled, spec.UnitMasked}))
-	}
-	if u.Run != "" {
-		f.add("run", oneOf(u.Run, "one of started, stopped", []string{spec.RunStarted, spec.RunStopped}))
-	}
+	f.add("state", optional(u.State, []string{spec.UnitEnabled, spec.UnitDisabled, spec.UnitMasked}))
+	f.add("run", optional(u.Run, []string{spec.RunStarted, spec.RunStopped}))
 	if u.Name == ManagerConf && (u.Content != "" || u.State != "" || u.Run != "" || u.Restart || len(u.DropIns) != 1 ||
 		u.DropIns[0].Name != LimitsDropIn) {
 		f.add("name", invalid("unit", "write limits alone", "%s takes limits and nothing else", u.Name))
@@ -101,10 +97,7 @@ func unitName(u spec.Unit) error {
 
 // foreignUnit refuses the name of a unit of caisson's own.
 func foreignUnit(name string) error {
-	if strings.HasPrefix(name, "caisson-") {
-		return invalid("unit", "", "%s is caisson's own", name)
-	}
-	return nil
+	return refuse(strings.HasPrefix(name, "caisson-"), "unit", "", "%s is caisson's own", name)
 }
 
 // UnitSpecifiers expands what systemctl(1) expands in [Install], see systemd.unit(5), as far as

@@ -124,9 +124,7 @@ func (s *Site) overlay(n inventory.Node, layer string) (*spec.Overlay, *itemsKey
 		return nil, nil, errNoDate
 	}
 	o.Gates = s.health.Node(n)
-	if entry := s.maintenance.Swap(n); entry != nil {
-		o.Swap = entry.Spec(n)
-	}
+	o.Swap = s.maintenance.Swap(n).Spec(n)
 	if s.seal != nil {
 		var err error
 		if o.Secrets, err = s.seal(n.Name, s.secrets.NeededBy(o)); err != nil {
@@ -143,11 +141,7 @@ func (s *Site) SwapOf(node string) *spec.LayerSwap {
 	if !ok {
 		return nil
 	}
-	entry := s.maintenance.Swap(n)
-	if entry == nil {
-		return nil
-	}
-	return entry.Spec(n)
+	return s.maintenance.Swap(n).Spec(n)
 }
 
 // errNoDate is a defect of the caller.

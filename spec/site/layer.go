@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/caisson-os/caisson/internal/plain"
 	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/spec/rules"
 	"github.com/caisson-os/caisson/spec/site/document"
@@ -40,15 +41,9 @@ func (l *Layer) PrivateKeys() []string { return l.doc.Private }
 
 // check checks what was written, and keeps what it comes to.
 func (l *Layer) check(c *shape.Checker) {
-	n, base := 0, l.doc.V.Get("base")
-	for _, given := range []bool{l.doc.Base.Debian != nil, c.Has(base, "oci"), c.Has(base, "tar")} {
-		if given {
-			n++
-		}
-	}
-	if n != 1 {
-		c.Errorf(cmp.Or(c.At(base), l.doc.At), "base", "", "base needs exactly one of debian, oci, tar")
-	}
+	base := l.doc.V.Get("base")
+	c.Refuse(rules.Given(l.doc.Base.Debian != nil, c.Has(base, "oci"), c.Has(base, "tar")) != 1, cmp.Or(c.At(base), l.doc.At), "base", "",
+		"base needs exactly one of debian, oci, tar")
 	if d := l.doc.Base.Debian; d != nil {
 		v, none := base.Get("debian"), report.Pos{}
 		if at := c.At(v, "suite"); at != none {
@@ -64,9 +59,7 @@ func (l *Layer) check(c *shape.Checker) {
 		if at := c.At(v, "snapshot"); at != none && !snapshotText.MatchString(d.Snapshot) {
 			c.Errorf(at, "snapshot", "as in 20260101T000000Z", "%q is not the time of a snapshot", d.Snapshot)
 		}
-		if security != none && mirror == none {
-			c.Errorf(security, "contradiction", "give mirror too", "security without mirror")
-		}
+		c.Refuse(security != none && mirror == none, security, "contradiction", "give mirror too", "security without mirror")
 		for i, t := range d.Components {
 			c.Valid(c.Nth(v.Get("components"), i), rules.SourceWord(t))
 		}
@@ -78,9 +71,7 @@ func (l *Layer) check(c *shape.Checker) {
 		c.Valid(p.At, rules.Package(p.S))
 	}
 	c.In("kernel", func() { c.In("args", func() { l.args = machine.KernelArgs(c, l.doc.Kernel.Args) }) })
-	c.In("stateDisk", func() {
-		l.newDisk = checkStateDisk(c, l.doc.State.Create, l.doc.State.AtLeast, l.doc.State.Disks)
-	})
+	c.In("stateDisk", func() { l.newDisk = checkStateDisk(c, l.doc.State.Create, l.doc.State.AtLeast, l.doc.State.Disks) })
 	c.In("privateKeys", func() {
 		for i, name := range l.doc.Private {
 			c.Valid(c.Nth(l.doc.V.Get("privateKeys"), i), rules.Path(name))
@@ -113,7 +104,7 @@ const gib = 1 << 30
 // nil for nothing.
 func checkStateDisk(c *shape.Checker, create shape.Flag, atLeast shape.Number, disks []shape.Text) *spec.NewStateDisk {
 	if !create.On {
-		for _, at := range append(positions(disks), atLeast.At) {
+		for _, at := range append(plain.Each(disks, func(t shape.Text) report.Pos { return t.At }), atLeast.At) {
 			if at != (report.Pos{}) {
 				c.Warnf(at, "no-effect", "add create: true", "no state disk is made without layer.stateDisk.create")
 				break
@@ -138,13 +129,6 @@ func checkStateDisk(c *shape.Checker, create shape.Flag, atLeast shape.Number, d
 		default:
 			out.Disks = append(out.Disks, t.S)
 		}
-	}
-	return out
-}
-
-func positions(list []shape.Text) (out []report.Pos) {
-	for _, t := range list {
-		out = append(out, t.At)
 	}
 	return out
 }

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/caisson-os/caisson/internal/plain"
 	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/spec/rules"
 	"github.com/caisson-os/caisson/spec/site/inventory"
@@ -47,10 +48,8 @@ func (s *Site) checkRealtime(c *module.Checker) {
 				written := r.at[spec.ItemKey{Item: "nics", Key: n.ID}]
 				f.Items.NICs[i].ID = strings.ReplaceAll(o.Name, "/", "-") + "-" + n.ID // one template may be used twice
 				r.at[spec.ItemKey{Item: "nics", Key: f.Items.NICs[i].ID}] = written
-				if n.Match.Name == "" {
-					c.Errorf(written, "operation", "match: {name: …}, or write it below conf of the site",
-						"an operation manages interfaces by name, and %s is not", n.ID)
-				}
+				c.Refuse(n.Match.Name == "", written, "operation", "match: {name: …}, or write it below conf of the site",
+					"an operation manages interfaces by name, and %s is not", n.ID)
 			}
 		})
 		r.items, r.keys = f.Items, module.Keys(&f.Items)
@@ -95,11 +94,8 @@ func (s *Site) twiceManaged(c *module.Checker) {
 }
 
 // names are those of entries that must be unique on a node.
-func (r *realtime) names() (out []spec.ItemKey) {
-	for _, n := range r.items.NICs {
-		out = append(out, spec.ItemKey{Item: "nics", Key: n.ID})
-	}
-	return out
+func (r *realtime) names() []spec.ItemKey {
+	return plain.Each(r.items.NICs, func(n spec.NIC) spec.ItemKey { return spec.ItemKey{Item: "nics", Key: n.ID} })
 }
 
 // place is where a setting was written: that of its entry where it has none of its own,

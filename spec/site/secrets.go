@@ -80,7 +80,7 @@ func readSecrets(r *document.Reader, docs shape.Map[Secret]) (out Secrets) {
 			r.Valid(e.Key.At, rules.Secret(e.Key.S))
 			file := r.At(v, "file")
 			switch {
-			case !oneOf(r.Has(v, "file"), len(one.Command) > 0, one.Ref != nil):
+			case rules.Given(r.Has(v, "file"), len(one.Command) > 0, one.Ref != nil) != 1:
 				r.Errorf(e.Key.At, "required", "write one of file, command and secretRef", "the secret needs exactly one source")
 			case one.Ref != nil:
 				r.In("secretRef", func() { checkRef(r, v.Get("secretRef"), one.Ref) })
@@ -100,22 +100,10 @@ func readSecrets(r *document.Reader, docs shape.Map[Secret]) (out Secrets) {
 	return out
 }
 
-func oneOf(given ...bool) bool {
-	n := 0
-	for _, g := range given {
-		if g {
-			n++
-		}
-	}
-	return n == 1
-}
-
 // checkRef checks which Secret is meant. Its name becomes an argument of kubectl.
 func checkRef(r *document.Reader, v *tree.Value, ref *SecretRef) {
-	if r.Cluster == nil {
-		r.Errorf(r.At(v), "no-cluster", "publish it with --from-cluster, or write file or command",
-			"the site is not read from a cluster, and has no namespace with Secrets")
-	}
+	r.Refuse(r.Cluster == nil, r.At(v), "no-cluster", "publish it with --from-cluster, or write file or command",
+		"the site is not read from a cluster, and has no namespace with Secrets")
 	for key, rule := range map[string]error{"name": rules.SecretObject(ref.Name), "key": rules.SecretKey(ref.Key)} {
 		if r.Has(v, key) {
 			r.In(key, func() { r.Valid(r.At(v, key), rule) })

@@ -130,12 +130,7 @@ func (g Groups) Where(node string) (labels, sets []string) {
 	for _, key := range slices.Sorted(maps.Keys(n.Labels)) {
 		labels = append(labels, key+"="+n.Labels[key])
 	}
-	for _, set := range g.sets {
-		if set.Has(n) {
-			sets = append(sets, set.Name)
-		}
-	}
-	return labels, sets
+	return labels, plain.Pick(g.sets, func(set maintenance.Set) (string, bool) { return set.Name, set.Has(n) })
 }
 
 // MaxSearched is how many nodes a site may have whose settings a service searches: each takes a millisecond.

@@ -54,9 +54,8 @@ func (s *Site) checkServices(c *shape.Checker) {
 				s.checkPlace(c, to, places[to])
 			}
 			for _, d := range v.Directories {
-				if d.To == rules.UnitFile(v.Unit)+".d" {
-					c.Errorf(places[d.To], "two-owners", "name single files in it", "%s holds what caisson adds to the unit", d.To)
-				}
+				c.Refuse(d.To == rules.UnitFile(v.Unit)+".d", places[d.To], "two-owners", "name single files in it",
+					"%s holds what caisson adds to the unit", d.To)
 			}
 		})
 	}

@@ -104,15 +104,12 @@ func build(r *document.Reader) *Site {
 	if r.Site {
 		r.Decode(r.Tree, &s.doc)
 	} else {
-		var v document.Values
-		r.Decode(r.Tree, &v)
+		v := shape.Read[document.Values](r.Checker, r.Tree)
 		s.doc = document.Site{Metadata: document.MetadataDoc{Name: shape.Text{S: "default"}}, Conf: v.Conf,
 			Manifests: v.Manifests, Labels: v.Labels}
 	}
 	warnOfTemplates(r.Checker, r.Tree, "")
-	if r.Site && s.doc.Metadata.At == (report.Pos{}) {
-		r.Errorf(r.Tree.At, "required", "", "%q is missing", "metadata")
-	}
+	r.Refuse(r.Site && s.doc.Metadata.At == (report.Pos{}), r.Tree.At, "required", "", "%q is missing", "metadata")
 	if n := s.doc.Metadata.Name; n.Set() {
 		r.Within([]string{"metadata", "name"}, func() { r.Valid(n.At, rules.Fleet(n.S)) })
 	}
@@ -219,10 +216,8 @@ func (s *Site) makeParts(r *document.Reader) {
 		p.Base = s.doc.Conf.V.Get(m.Name)
 		p.Off = s.doc.Manifests.Off(m)
 		if p.Off && p.Base != nil {
-			r.In("manifests", func() {
-				r.In(m.Switch(), func() {
-					r.Notef(p.Base.At, "off", "", "%s is off: nothing of it is applied, and what an earlier overlay set is put back", m.Name)
-				})
+			r.Within([]string{"manifests", m.Switch()}, func() {
+				r.Notef(p.Base.At, "off", "", "%s is off: nothing of it is applied, and what an earlier overlay set is put back", m.Name)
 			})
 		}
 		for _, l := range s.doc.Labels {
@@ -230,11 +225,9 @@ func (s *Site) makeParts(r *document.Reader) {
 				p.Selector = [2]string{l.Val.Key.S, l.Val.Value.S}
 			}
 		}
-		r.In("conf", func() {
-			if stanza := conf.Overrides[m.Stanza()]; stanza != nil {
-				r.In("overrides", func() { r.In(m.Stanza(), func() { override.AddStanza(p, r.Checker, *stanza) }) })
-			}
-		})
+		if stanza := conf.Overrides[m.Stanza()]; stanza != nil {
+			r.Within([]string{"conf", "overrides", m.Stanza()}, func() { override.AddStanza(p, r.Checker, *stanza) })
+		}
 	}
 }
 
@@ -257,15 +250,16 @@ func (s *Site) machinePart(r *document.Reader, p *override.Part) {
 	var st override.StanzaDoc[machine.Values]
 	r.In("overrides", func() {
 		r.Decode(over, &st)
-		for i := range st.Hosts {
-			if b := st.Hosts[i].Conf.V; b != nil {
-				st.Hosts[i].Conf.V = machine.Normal(r.Checker, r.ReadCAs(b))
+		normal := func(conf *shape.Raw[machine.Values]) {
+			if conf.V != nil {
+				conf.V = machine.Normal(r.Checker, r.ReadCAs(conf.V))
 			}
 		}
+		for i := range st.Hosts {
+			normal(&st.Hosts[i].Conf)
+		}
 		for i := range st.Labels {
-			if b := st.Labels[i].Conf.V; b != nil {
-				st.Labels[i].Conf.V = machine.Normal(r.Checker, r.ReadCAs(b))
-			}
+			normal(&st.Labels[i].Conf)
 		}
 		override.AddStanza(p, r.Checker, st)
 	})

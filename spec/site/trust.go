@@ -3,6 +3,7 @@
 package site
 
 import (
+	"cmp"
 	"iter"
 	"path"
 	"slices"
@@ -56,19 +57,10 @@ const (
 // they are those that are taken when it does not, and their place is that of the site.
 func (t Trust) KeyFiles(role string) (files []File, named bool) {
 	d := t.doc.Keys
-	words, names := d.Release, t.Release
-	switch role {
-	case Operator:
-		words, names = d.Operator, t.Operator
-	case Attestation:
-		words, names = d.Attestation, t.Attestation
-	case Epoch:
-		words, names = d.Epoch, t.Epoch
-	case Root:
-		words, names = d.Root, t.Root
-	case Rescue:
-		words, names = d.Rescue, t.Rescue
-	}
+	words := map[string]shape.Words{Release: d.Release, Operator: d.Operator, Attestation: d.Attestation, Epoch: d.Epoch,
+		Root: d.Root, Rescue: d.Rescue}[role]
+	names := map[string][]string{Release: t.Release, Operator: t.Operator, Attestation: t.Attestation, Epoch: t.Epoch,
+		Root: t.Root, Rescue: t.Rescue}[role]
 	for i, name := range names {
 		f := File{"trust.keys." + role, name, t.site}
 		if words.Set() {
@@ -87,15 +79,10 @@ const day = 24 * time.Hour
 // checkTrust reads who is trusted. beside returns the files with keys of a role that count where
 // the documents name none, for what is read from a cluster.
 func checkTrust(c *shape.Checker, d document.TrustDoc, dir string, beside func(role string) []string) Trust {
-	t := Trust{OnExpired: d.OnExpired.S, Approval: d.Approval.S, Expires: 30 * day, Threshold: 1, RootThreshold: 1, doc: d}
-	if t.OnExpired == "" {
-		t.OnExpired = "run"
-	}
+	t := Trust{OnExpired: cmp.Or(d.OnExpired.S, "run"), Approval: d.Approval.S, Expires: 30 * day, Threshold: 1, RootThreshold: 1, doc: d}
 	if d.Expires.Set() {
 		t.Expires = d.Expires.D
-		if t.Expires < time.Hour || t.Expires > 3650*day {
-			c.Errorf(d.Expires.At, "range", "", "an overlay is fresh between an hour and ten years")
-		}
+		c.Refuse(t.Expires < time.Hour || t.Expires > 3650*day, d.Expires.At, "range", "", "an overlay is fresh between an hour and ten years")
 	}
 	for _, w := range []shape.Words{d.Keys.Operator, d.Keys.Release, d.Keys.Attestation, d.Keys.Epoch, d.Keys.Root, d.Keys.Rescue} {
 		if w.Set() { // a document names keys: it names all of them
@@ -133,16 +120,13 @@ func checkTrust(c *shape.Checker, d document.TrustDoc, dir string, beside func(r
 	}
 	if d.Root.Set() {
 		t.RootThreshold = int(d.Root.N)
-		if d.Root.N < 1 || d.Root.N > int64(len(t.Root)) {
-			c.Errorf(d.Root.At, "range", "list more files in trust.keys.root", "a threshold of %d with %d root keys", d.Root.N, len(t.Root))
-		}
+		c.Refuse(d.Root.N < 1 || d.Root.N > int64(len(t.Root)), d.Root.At, "range", "list more files in trust.keys.root",
+			"a threshold of %d with %d root keys", d.Root.N, len(t.Root))
 	}
 	if d.Threshold.Set() {
 		t.Threshold = int(d.Threshold.N)
-		if d.Threshold.N < 1 || d.Threshold.N > int64(len(t.Operator)) {
-			c.Errorf(d.Threshold.At, "range", "list more files in trust.keys.operator",
-				"a threshold of %d with %d operator keys", d.Threshold.N, len(t.Operator))
-		}
+		c.Refuse(d.Threshold.N < 1 || d.Threshold.N > int64(len(t.Operator)), d.Threshold.At, "range", "list more files in trust.keys.operator",
+			"a threshold of %d with %d operator keys", d.Threshold.N, len(t.Operator))
 	}
 	return t
 }

@@ -97,11 +97,11 @@ func (s *Site) recipe(n inventory.Node, byDefault bool) spec.Recipe {
 			continue
 		}
 		t := p.Def
-		if p.Off {
-			t = override.OffTarget
-		}
-		if !byDefault {
+		switch {
+		case !byDefault:
 			t = p.Choose(n.Name, n.Label)
+		case p.Off:
+			t = override.OffTarget
 		}
 		f := t.Frag
 		if f == nil {

@@ -4,6 +4,7 @@ package cluster
 
 import (
 	"bytes"
+	"slices"
 	"strings"
 
 	"go.yaml.in/yaml/v3"
@@ -52,7 +53,7 @@ func encodeYAML(v any) ([]byte, error) {
 
 // openAPI returns the schema of a whole object.
 func (k Kind) openAPI() node {
-	out := plain(k.schema).(node)
+	out := generic(k.schema).(node)
 	out["description"] = k.about
 	properties := out["properties"].(node)
 	properties["apiVersion"], properties["kind"], properties["metadata"] = node{"type": "string"},
@@ -61,12 +62,9 @@ func (k Kind) openAPI() node {
 		properties["status"] = k.status()
 	}
 	required, _ := out["required"].([]any)
-	var kept []any
-	for _, name := range required {
-		if name != "apiVersion" && name != "kind" && name != "metadata" { // every object has them
-			kept = append(kept, name)
-		}
-	}
+	kept := slices.DeleteFunc(slices.Clone(required), func(name any) bool { // every object has them
+		return name == "apiVersion" || name == "kind" || name == "metadata"
+	})
 	delete(out, "required")
 	if len(kept) > 0 {
 		out["required"] = kept
@@ -81,21 +79,21 @@ func (k Kind) openAPI() node {
 	return out
 }
 
-// plain returns a copy of a schema without what only this package reads.
-func plain(v any) any {
+// generic returns a copy of a schema without what only this package reads.
+func generic(v any) any {
 	switch v := v.(type) {
 	case node:
 		out := node{}
 		for key, e := range v {
 			if _, list := e.([]any); key != forms || !list {
-				out[key] = plain(e)
+				out[key] = generic(e)
 			}
 		}
 		return out
 	case []any:
 		out := make([]any, len(v))
 		for i, e := range v {
-			out[i] = plain(e)
+			out[i] = generic(e)
 		}
 		return out
 	}

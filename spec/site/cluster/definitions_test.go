@@ -72,7 +72,7 @@ func TestListsHaveAnEnd(t *testing.T) {
 		}
 	}
 	for _, k := range Kinds() {
-		walk(k.Kind, plain(k.schema))
+		walk(k.Kind, generic(k.schema))
 	}
 	if lists < 100 {
 		t.Errorf("%d lists", lists)

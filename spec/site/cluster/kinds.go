@@ -16,6 +16,7 @@ package cluster
 
 import (
 	"reflect"
+	"slices"
 	"strings"
 	"sync"
 
@@ -155,10 +156,5 @@ func clusterSchema(kind string) (node, error) {
 
 // IsKind reports whether objects of a kind are a site's documents.
 func IsKind(kind string) bool {
-	for _, k := range kinds() {
-		if k.Kind == kind {
-			return k.Doc
-		}
-	}
-	return false
+	return slices.ContainsFunc(kinds(), func(k Kind) bool { return k.Kind == kind && k.Doc })
 }

@@ -14,6 +14,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/caisson-os/caisson/internal/plain"
 	"github.com/caisson-os/caisson/spec/site"
 	"github.com/caisson-os/caisson/spec/site/inventory"
 	"github.com/caisson-os/caisson/spec/site/report"
@@ -34,13 +35,7 @@ func List(data []byte) ([]Object, error) {
 	if err := d.Decode(&list); err != nil {
 		return nil, fmt.Errorf("read objects: %w", err)
 	}
-	var out []Object
-	for _, content := range list.Items {
-		if o := ObjectOf(content); IsKind(o.Kind) {
-			out = append(out, o)
-		}
-	}
-	return out, nil
+	return slices.DeleteFunc(plain.Each(list.Items, ObjectOf), func(o Object) bool { return !IsKind(o.Kind) }), nil
 }
 
 // ObjectOf names an object by what it says of itself.

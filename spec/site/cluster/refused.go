@@ -3,6 +3,7 @@
 package cluster
 
 import (
+	"cmp"
 	"slices"
 	"strings"
 
@@ -99,11 +100,7 @@ func refuse(s node, path []string) {
 			delete(at, "x-kubernetes-preserve-unknown-fields")
 			delete(at, forms)
 		}
-		rule := r.CEL
-		if rule == "" {
-			rule = "false"
-		}
-		at["x-kubernetes-validations"] = []any{node{"rule": rule, "message": r.String() + ": " + r.Hint}}
+		at["x-kubernetes-validations"] = []any{node{"rule": cmp.Or(r.CEL, "false"), "message": r.String() + ": " + r.Hint}}
 	}
 }
 

@@ -154,8 +154,7 @@ func Import(files []File) (*Result, error) {
 }
 
 // Missed counts the lines that were not taken, or not in full.
-func (r *Result) Missed() int {
-	n := 0
+func (r *Result) Missed() (n int) {
 	for _, l := range r.Coverage {
 		if l.Why != "" {
 			n++
@@ -315,19 +314,11 @@ func place(lines map[int]*parsed, n *yaml.Node, v any, line int) {
 }
 
 func set(in map[string]any, path []string, value any) {
-	if n := len(path); path[n-1] == appended {
-		for _, key := range path[:n-2] {
-			next, ok := in[key].(map[string]any)
-			if !ok {
-				next = map[string]any{}
-				in[key] = next
-			}
-			in = next
-		}
-		entries, _ := in[path[n-2]].([]any)
-		in[path[n-2]] = append(entries, value)
-		return
+	isList := path[len(path)-1] == appended
+	if isList {
+		path = path[:len(path)-1]
 	}
+	last := path[len(path)-1]
 	for _, key := range path[:len(path)-1] {
 		next, ok := in[key].(map[string]any)
 		if !ok {
@@ -336,7 +327,10 @@ func set(in map[string]any, path []string, value any) {
 		}
 		in = next
 	}
-	last := path[len(path)-1]
+	if isList {
+		entries, _ := in[last].([]any)
+		value = append(entries, value)
+	}
 	in[last] = value
 }
 

@@ -3,6 +3,7 @@
 package convert
 
 import (
+	"cmp"
 	"encoding/base64"
 	"fmt"
 	"net/url"
@@ -11,6 +12,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/caisson-os/caisson/internal/plain"
 	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/spec/site/report"
 	"github.com/caisson-os/caisson/spec/site/tree"
@@ -98,10 +100,7 @@ func (r *reading) words(v *tree.Value, key string) []string {
 	if f == nil || f.Kind != tree.Scalar {
 		return r.texts(v, key)
 	}
-	out := strings.Split(f.Text, ",")
-	for i := range out {
-		out[i] = strings.TrimSpace(out[i])
-	}
+	out := plain.Each(strings.Split(f.Text, ","), strings.TrimSpace)
 	return slices.DeleteFunc(out, func(s string) bool { return s == "" })
 }
 
@@ -145,11 +144,7 @@ func (r *reading) rest(v *tree.Value, where string, why map[string]string, known
 			}
 			continue
 		}
-		reason := why[f.Key]
-		if reason == "" {
-			reason = "it has no counterpart in a site"
-		}
-		r.miss(int(f.At.Line), strings.TrimPrefix(where+"."+f.Key, "."), reason)
+		r.miss(int(f.At.Line), strings.TrimPrefix(where+"."+f.Key, "."), cmp.Or(why[f.Key], "it has no counterpart in a site"))
 	}
 }
 
@@ -190,13 +185,7 @@ func (r *reading) account(at int, a account) *parsed {
 	return p
 }
 
-func list(texts []string) []any {
-	out := make([]any, len(texts))
-	for i, t := range texts {
-		out[i] = t
-	}
-	return out
-}
+func list(texts []string) []any { return plain.Each(texts, func(t string) any { return t }) }
 
 // file is a file with its content, whatever tool describes it.
 type file struct {
@@ -236,16 +225,13 @@ func (r *reading) file(at int, f file) {
 
 // without names the rights that a file had and that what is made of it has not.
 func (f file) without() string {
-	var out []string
+	out := ""
 	for _, w := range [][3]string{{"its mode ", f.mode, "0644"}, {"its owner ", f.owner, "root"}, {"its group ", f.group, "root"}} {
 		if w[1] != "" && w[1] != w[2] && w[1] != "0" {
-			out = append(out, w[0]+w[1])
+			out += ", " + w[0] + w[1]
 		}
 	}
-	if out == nil {
-		return ""
-	}
-	return "taken without " + strings.Join(out, ", ")
+	return strings.Replace(out, ", ", "taken without ", 1)
 }
 
 // nested reads the content of a file that has a format of its own.

@@ -14,6 +14,7 @@ package document
 import (
 	"reflect"
 
+	"github.com/caisson-os/caisson/internal/plain"
 	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/spec/site/inventory"
 	"github.com/caisson-os/caisson/spec/site/machine"
@@ -128,10 +129,7 @@ type manifestsDoc struct{ flags map[string]any }
 
 func manifestFields() []shape.Field {
 	flag := reflect.TypeFor[shape.Flag]()
-	var out []shape.Field
-	for _, m := range module.Conf() {
-		out = append(out, shape.Field{Name: m.Switch(), Type: flag})
-	}
+	out := plain.Each(module.Conf(), func(m *module.Module) shape.Field { return shape.Field{Name: m.Switch(), Type: flag} })
 	return append(out, shape.Field{Name: "daemonset_apt_remove_old_pkgs", Type: flag, Doc: "accepted: a layer never holds old packages"},
 		shape.Field{Name: "network_policy", Type: flag, Doc: "accepted, without effect"},
 		shape.Field{Name: "configmap_bin", Type: flag, Doc: "accepted, without effect"})
@@ -206,11 +204,9 @@ func (*ConfDoc) Schema(g *shape.Generator) any { return g.Fields("conf", confFie
 type OverridesDoc map[string]*override.StanzaDoc[module.ModulesDoc]
 
 func overrideFields() []shape.Field {
-	var out []shape.Field
-	for _, m := range module.Conf() {
-		out = append(out, shape.Field{Name: m.Stanza(), Type: reflect.TypeFor[override.StanzaDoc[module.ModulesDoc]]()})
-	}
-	return out
+	return plain.Each(module.Conf(), func(m *module.Module) shape.Field {
+		return shape.Field{Name: m.Stanza(), Type: reflect.TypeFor[override.StanzaDoc[module.ModulesDoc]]()}
+	})
 }
 
 // Decode reads the stanzas.

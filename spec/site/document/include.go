@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/caisson-os/caisson/internal/plain"
 	"github.com/caisson-os/caisson/spec/site/machine"
 	"github.com/caisson-os/caisson/spec/site/report"
 	"github.com/caisson-os/caisson/spec/site/shape"
@@ -32,21 +33,17 @@ func Beside(at report.Pos, name string) string {
 // include reads the files that a Site's patterns name, each once, in order of the
 // patterns and then of the names.
 func (r *Reader) include(patterns []shape.Text) {
-	r.Push("include")
-	defer r.Pop()
-	for i, p := range patterns {
-		r.In(shape.Nth(i), func() {
-			if !strings.ContainsAny(p.S, `*?[\`) {
-				r.includeFile(Beside(p.At, p.S), p.At)
-				return
+	shape.Each(r.Checker, "include", patterns, func(_ int, p shape.Text) {
+		if !strings.ContainsAny(p.S, `*?[\`) {
+			r.includeFile(Beside(p.At, p.S), p.At)
+			return
+		}
+		for _, name := range r.matches(p) {
+			if !slices.Contains(r.open, name) { // *.yaml means the files beside this one
+				r.includeFile(name, p.At)
 			}
-			for _, name := range r.matches(p) {
-				if !slices.Contains(r.open, name) { // *.yaml means the files beside this one
-					r.includeFile(name, p.At)
-				}
-			}
-		})
-	}
+		}
+	})
 }
 
 func (r *Reader) includeFile(name string, at report.Pos) {
@@ -86,10 +83,7 @@ func (r *Reader) matches(p shape.Text) []string {
 		r.Warnf(p.At, "include", "", "%q matches no file", p.S)
 	}
 	slices.Sort(names)
-	for i, name := range names {
-		names[i] = Beside(p.At, name)
-	}
-	return names
+	return plain.Each(names, func(name string) string { return Beside(p.At, name) })
 }
 
 // below is a directory of a file system whose names need not be valid for [fs.Sub].
@@ -110,8 +104,7 @@ func (r *Reader) ReadCAs(v *tree.Value) *tree.Value {
 	out := *cas
 	out.List = make([]*tree.Value, len(cas.List))
 	for i, e := range cas.List {
-		out.List[i] = e
-		if e.Kind != tree.Scalar {
+		if out.List[i] = e; e.Kind != tree.Scalar {
 			continue
 		}
 		text := e.Text

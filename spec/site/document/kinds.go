@@ -42,9 +42,7 @@ func later[T any](list func(*Reader) *[]shape.Raw[T]) kind { return collect[T](l
 
 func collect[Doc, T any](list func(*Reader) *[]T) kind {
 	return kind{shape.Document{Type: reflect.TypeFor[Doc](), Whole: true}, func(r *Reader, v *tree.Value) {
-		var doc T
-		r.Decode(v, &doc)
-		*list(r) = append(*list(r), doc)
+		*list(r) = append(*list(r), shape.Read[T](r.Checker, v))
 	}}
 }
 

@@ -170,9 +170,7 @@ func (r *Reader) documents(src *report.Source, docs []*tree.Value, valuesOnly bo
 			r.one(src, doc, valuesOnly)
 		}
 	}
-	if !found && r.Report.Err() == nil {
-		r.Errorf(report.Pos{Src: src, Line: 1, Col: 1}, "form", formHint, "the file is empty")
-	}
+	r.Refuse(!found && r.Report.Err() == nil, report.Pos{Src: src, Line: 1, Col: 1}, "form", formHint, "the file is empty")
 }
 
 // longList reads a file that has a long list of nodes and nothing else, a part at a time.
@@ -207,9 +205,7 @@ const formHint = "a file holds a Site (apiVersion, kind: Site), Divingbell value
 // one identifies a document and merges it.
 func (r *Reader) one(src *report.Source, doc *tree.Value, valuesOnly bool) {
 	if doc.Kind == tree.Sequence && !valuesOnly {
-		var nodes []inventory.NodeDoc
-		r.Decode(doc, &nodes)
-		r.Nodes = append(r.Nodes, nodes...)
+		r.Nodes = append(r.Nodes, shape.Read[[]inventory.NodeDoc](r.Checker, doc)...)
 		return
 	}
 	if doc.Kind != tree.Mapping {
@@ -236,9 +232,7 @@ func (r *Reader) one(src *report.Source, doc *tree.Value, valuesOnly bool) {
 		src.Lenient = true
 		r.values(doc)
 	case doc.Get("nodes") != nil && !valuesOnly:
-		var d inventory.Doc
-		r.Decode(doc, &d)
-		r.Nodes = append(r.Nodes, d.Nodes...)
+		r.Nodes = append(r.Nodes, shape.Read[inventory.Doc](r.Checker, doc).Nodes...)
 	default:
 		hint := formHint
 		for _, f := range doc.Fields {
@@ -278,9 +272,8 @@ func (r *Reader) kind(src *report.Source, doc *tree.Value) {
 
 // siteDocument adds a Site: the files it names first, so that it has the last word.
 func (r *Reader) siteDocument(src *report.Source, doc *tree.Value) {
-	var d Site
 	doc = r.belowAppended(doc)
-	r.Decode(doc, &d)
+	d := shape.Read[Site](r.Checker, doc)
 	r.Site = true
 	r.include(d.Include)
 	r.Dir = path.Dir(src.Name) // of the Site that includes, not of what it includes
@@ -289,13 +282,11 @@ func (r *Reader) siteDocument(src *report.Source, doc *tree.Value) {
 	}
 	r.Nodes = append(r.Nodes, d.Nodes...)
 	for i, source := range d.Inventory {
-		r.In("inventory", func() {
-			if source.Cluster != nil {
-				r.In(shape.Nth(i), func() { r.In("cluster", func() { r.members(source.Cluster) }) })
-				return
-			}
-			r.read(Beside(source.File.At, source.File.S), source.File.At, false)
-		})
+		if source.Cluster != nil {
+			r.Within([]string{"inventory", shape.Nth(i), "cluster"}, func() { r.members(source.Cluster) })
+			continue
+		}
+		r.In("inventory", func() { r.read(Beside(source.File.At, source.File.S), source.File.At, false) })
 	}
 	r.merge(doc.Without("nodes").Without("inventory").Without("values").Without("include"))
 }
@@ -339,13 +330,9 @@ func (r *Reader) values(doc *tree.Value) {
 	}
 	var d Values
 	r.Decode(doc, &d)
-	kept := &tree.Value{Kind: tree.Mapping, At: doc.At}
-	for _, f := range doc.Fields {
-		if f.Key == "conf" || f.Key == "manifests" || f.Key == "labels" {
-			kept.Fields = append(kept.Fields, f)
-		}
-	}
-	r.merge(kept)
+	r.merge(&tree.Value{Kind: tree.Mapping, At: doc.At, Fields: slices.DeleteFunc(slices.Clone(doc.Fields), func(f tree.Field) bool {
+		return f.Key != "conf" && f.Key != "manifests" && f.Key != "labels"
+	})})
 }
 
 // merge lays a document over what was read before, with the keys of both in

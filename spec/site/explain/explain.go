@@ -16,6 +16,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/caisson-os/caisson/internal/plain"
 	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/spec/site/inventory"
 	"github.com/caisson-os/caisson/spec/site/maintenance"
@@ -97,10 +98,7 @@ func (e *Explanation) AddHealth(checks maintenance.HealthChecks) {
 	if len(checks) == 0 {
 		return
 	}
-	list := &tree.Value{Kind: tree.Sequence}
-	for _, c := range checks {
-		list.List = append(list.List, c.Written)
-	}
+	list := &tree.Value{Kind: tree.Sequence, List: plain.Each(checks, func(c maintenance.HealthCheck) *tree.Value { return c.Written })}
 	e.lines = append(e.lines, explained{key: "health", target: "default"})
 	w := &walker{e: e, source: "default", module: &module.Module{}, top: true}
 	e.Health, _ = w.walk(list, list, "/health", nil).([]any)

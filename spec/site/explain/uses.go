@@ -55,14 +55,8 @@ func UsesOf(key string, nodes []*Explanation) (Uses, error) {
 				have[name] = true
 			}
 		}
-		rest := Use{Setting: Setting{Path: path}, Unset: true}
-		for _, e := range nodes {
-			if !have[e.Node] {
-				rest.Nodes = append(rest.Nodes, e.Node)
-			}
-		}
-		if len(rest.Nodes) > 0 {
-			list = append(list, rest)
+		if rest := namesOf(nodes, func(name string) bool { return !have[name] }); len(rest) > 0 {
+			list = append(list, Use{Setting: Setting{Path: path}, Unset: true, Nodes: rest})
 		}
 	}
 	return list, nil
@@ -131,12 +125,7 @@ func Where(condition string, nodes []*Explanation) (names, others []string, err 
 	if len(of) == 0 {
 		return nil, nil, report.Invalidf("name one below it: --key "+key+" lists them", "%q has no value of its own", key)
 	}
-	names = []string{}
-	for _, e := range nodes {
-		if met[e.Node] {
-			names = append(names, e.Node)
-		}
-	}
+	names = namesOf(nodes, func(name string) bool { return met[name] })
 	if len(names) == 0 {
 		others = slices.Sorted(maps.Keys(of))
 	}
@@ -159,13 +148,12 @@ func All(conditions []string, nodes []*Explanation) (names []string, none string
 			met[name]++
 		}
 	}
-	names = []string{}
-	for _, e := range nodes {
-		if met[e.Node] == len(conditions) {
-			names = append(names, e.Node)
-		}
-	}
-	return names, none, nil
+	return namesOf(nodes, func(name string) bool { return met[name] == len(conditions) }), none, nil
+}
+
+// namesOf lists those of nodes that are taken, and is not nil.
+func namesOf(nodes []*Explanation, takes func(name string) bool) []string {
+	return append([]string{}, plain.Pick(nodes, func(e *Explanation) (string, bool) { return e.Node, takes(e.Node) })...)
 }
 
 func same(a, b *Origin) bool { return a == b || a != nil && b != nil && *a == *b }

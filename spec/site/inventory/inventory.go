@@ -200,14 +200,10 @@ type ClusterDoc struct {
 // Decode reads names of files, in one text or in a list, and entries of a cluster.
 func (d *SourcesDoc) Decode(c *shape.Checker, v *tree.Value) {
 	if v.Kind == tree.Scalar {
-		for _, name := range strings.Fields(v.Text) {
-			*d = append(*d, SourceDoc{File: shape.Text{S: name, At: v.At}})
-		}
+		*d = plain.Each(strings.Fields(v.Text), func(name string) SourceDoc { return SourceDoc{File: shape.Text{S: name, At: v.At}} })
 		return
 	}
-	var list []SourceDoc
-	c.Decode(v, &list)
-	*d = list
+	*d = shape.Read[[]SourceDoc](c, v)
 }
 
 // Schema returns the schema of both forms.

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/caisson-os/caisson/internal/plain"
 	"github.com/caisson-os/caisson/spec/rules"
 	"github.com/caisson-os/caisson/spec/site/report"
 	"github.com/caisson-os/caisson/spec/site/shape"
@@ -109,11 +110,7 @@ func (n kubeNode) doc(c *shape.Checker, at report.Pos) (doc NodeDoc, ok bool) {
 		c.Warnf(at, "inventory", "", "an object of kind %s is not a node", n.Kind)
 		return doc, false
 	}
-	name := n.Metadata.Name
-	if h := n.Metadata.Labels[hostnameLabel]; h != "" {
-		name = h
-	}
-	doc = NodeDoc{Name: shape.Text{S: name, At: at}}
+	doc = NodeDoc{Name: shape.Text{S: cmp.Or(n.Metadata.Labels[hostnameLabel], n.Metadata.Name), At: at}}
 	for k, v := range n.Metadata.Labels {
 		doc.Labels = append(doc.Labels, shape.Entry[shape.Text]{Key: shape.Text{S: k, At: at}, Val: shape.Text{S: v, At: at}})
 	}
@@ -139,11 +136,9 @@ func Members(data []byte) ([]Member, error) {
 	if err := json.Unmarshal(data, &list); err != nil {
 		return nil, fmt.Errorf("read Nodes: %w", err)
 	}
-	out := make([]Member, 0, len(list.Items))
-	for _, n := range list.Items {
-		out = append(out, Member{n.Metadata.Name, n.Metadata.Labels, n.Status.NodeInfo.SystemUUID})
-	}
-	return out, nil
+	return plain.Each(list.Items, func(n kubeNode) Member {
+		return Member{n.Metadata.Name, n.Metadata.Labels, n.Status.NodeInfo.SystemUUID}
+	}), nil
 }
 
 // restricted begins the labels that the API server lets no kubelet give to itself.

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"unicode/utf8"
 
+	"github.com/caisson-os/caisson/internal/plain"
 	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/spec/site/report"
 	"github.com/caisson-os/caisson/spec/site/tree"
@@ -24,12 +25,7 @@ func Rematch(n Node, to spec.Match) ([]byte, error) {
 		return nil, ErrNoRow
 	}
 	t := text{src.Data}
-	var row *tree.Value
-	for _, doc := range tree.Parse(src, src.Data, &report.Report{}) {
-		if row == nil {
-			row = rowAt(doc, n.at)
-		}
-	}
+	row := rowAt(&tree.Value{List: tree.Parse(src, src.Data, &report.Report{})}, n.at)
 	if row == nil {
 		return nil, ErrNoRow
 	}
@@ -71,13 +67,8 @@ func rowAt(v *tree.Value, at report.Pos) *tree.Value {
 	if name := v.Get("name"); name != nil && name.At.Line == at.Line && name.At.Col == at.Col {
 		return v
 	}
-	for _, e := range v.List {
+	for _, e := range append(plain.Each(v.Fields, func(f tree.Field) *tree.Value { return f.Val }), v.List...) {
 		if row := rowAt(e, at); row != nil {
-			return row
-		}
-	}
-	for _, f := range v.Fields {
-		if row := rowAt(f.Val, at); row != nil {
 			return row
 		}
 	}

@@ -17,6 +17,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/caisson-os/caisson/internal/plain"
 	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/spec/rules"
 	"github.com/caisson-os/caisson/spec/site/report"
@@ -53,15 +54,12 @@ var (
 
 // Compile checks the settings of one target.
 func Compile(c *shape.Checker, v *tree.Value) (m Settings) {
-	var d Values
-	c.Decode(v, &d)
+	d := shape.Read[Values](c, v)
 	c.In("kernel", func() { m.Args = KernelArgs(c, d.Kernel.Args) })
 	m.Network = d.Network
 	c.In("network", func() { checkNetwork(c, v.Get("network"), &m.Network) })
 	c.In("agent", func() { m.Agent = compileAgent(c, v.Get("agent"), d.Agent) })
-	for _, t := range d.CAs {
-		m.CAs = append(m.CAs, t.S)
-	}
+	m.CAs = plain.Each(d.CAs, func(t shape.Block) string { return t.S })
 	return m
 }
 
@@ -137,9 +135,7 @@ func checkRow(c *shape.Checker, v *tree.Value, out *spec.BootNetwork) {
 	if b := out.Bond; b != nil {
 		checkMode(c, v.Get("bond"), b.Mode, &b.LACPRate, &b.MinLinks, maxBond)
 	}
-	if len(out.Addresses) == 0 && out.DHCP == "" {
-		c.Errorf(c.At(v), "conflict", "write dhcp: ipv4", "nothing gives the loader an address")
-	}
+	c.Refuse(len(out.Addresses) == 0 && out.DHCP == "", c.At(v), "conflict", "write dhcp: ipv4", "nothing gives the loader an address")
 	checkRouters(c, v, spec.Interface{DHCP: out.DHCP, Addresses: out.Addresses, Gateway: out.Gateway, Routes: out.Routes})
 }
 
@@ -153,9 +149,8 @@ func checkMatch(c *shape.Checker, v *tree.Value, m *spec.BootMatch) {
 	m.MACs = macs
 	for i, word := range m.UUIDs {
 		m.UUIDs[i] = strings.ToLower(word)
-		if !uuidText.MatchString(m.UUIDs[i]) {
-			c.Errorf(c.Nth(v.Get("uuids"), i), "uuid", "'dmidecode -s system-uuid' prints it", "%q is not a UUID", word)
-		}
+		c.Refuse(!uuidText.MatchString(m.UUIDs[i]), c.Nth(v.Get("uuids"), i), "uuid", "'dmidecode -s system-uuid' prints it", "%q is not a UUID",
+			word)
 	}
 	if m.Driver != "" {
 		c.Valid(c.At(v, "driver"), rules.NICMatch(spec.NICMatch{Driver: m.Driver}))
@@ -163,9 +158,8 @@ func checkMatch(c *shape.Checker, v *tree.Value, m *spec.BootMatch) {
 	if m.PCI != "" {
 		c.Valid(c.At(v, "pci"), rules.NICMatch(spec.NICMatch{PCI: m.PCI}))
 	}
-	if len(m.MACs)+len(m.UUIDs) == 0 && m.Driver == "" && m.PCI == "" {
-		c.Errorf(c.At(v), "required", "{driver: NAME}, or macs, uuids or pci", "a match says which cards are meant")
-	}
+	c.Refuse(len(m.MACs)+len(m.UUIDs) == 0 && m.Driver == "" && m.PCI == "", c.At(v), "required", "{driver: NAME}, or macs, uuids or pci",
+		"a match says which cards are meant")
 }
 
 type agentDoc struct {
@@ -222,10 +216,8 @@ func checkCredentials(c *shape.Checker, v *tree.Value, d *spec.Credentials, repo
 	}
 	if own != (report.Pos{}) {
 		c.Valid(own, rules.Secret(d.Report))
-		if !reports {
-			c.Errorf(own, "no-report", "machine.agent.report says where to: name its url or registry, or take report out of credentials",
-				"nothing uses it: the node sends no reports")
-		}
+		c.Refuse(!reports, own, "no-report", "machine.agent.report says where to: name its url or registry, or take report out of credentials",
+			"nothing uses it: the node sends no reports")
 	}
 	return d
 }

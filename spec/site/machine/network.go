@@ -30,9 +30,7 @@ func isHost(name string) bool { return len(name) <= 253 && hostText.MatchString(
 func checkNetwork(c *shape.Checker, v *tree.Value, n *spec.Network) {
 	n.DNS = resolvers(c, v.Get("dns"), n.DNS)
 	for i, name := range n.Search {
-		if !isHost(name) {
-			c.Errorf(c.Nth(v.Get("search"), i), "host-name", "", "%q is not a domain", name)
-		}
+		c.Refuse(!isHost(name), c.Nth(v.Get("search"), i), "host-name", "", "%q is not a domain", name)
 	}
 	for i, name := range n.NTP {
 		if _, err := netip.ParseAddr(name); err != nil && !isHost(name) {
@@ -76,13 +74,10 @@ func checkInterface(c *shape.Checker, v *tree.Value, out *spec.Interface) {
 		checkBond(c, v.Get("bond"), out.Bond)
 	}
 	if out.VLAN != nil {
-		if made != "" {
-			c.Errorf(c.At(v), "conflict", "give the VLAN an entry of its own, on the bond", "an interface is a bond or a VLAN")
-		}
+		c.Refuse(made != "", c.At(v), "conflict", "give the VLAN an entry of its own, on the bond", "an interface is a bond or a VLAN")
 		made = "VLAN"
-		if out.VLAN.ID < 1 || out.VLAN.ID > 4094 {
-			c.Errorf(c.At(v, "vlan", "id"), "range", "", "the id of a VLAN is between 1 and 4094, not %d", out.VLAN.ID)
-		}
+		c.Refuse(out.VLAN.ID < 1 || out.VLAN.ID > 4094, c.At(v, "vlan", "id"), "range", "", "the id of a VLAN is between 1 and 4094, not %d",
+			out.VLAN.ID)
 	}
 	switch {
 	case made != "" && out.Name == "":
@@ -108,9 +103,7 @@ func checkBond(c *shape.Checker, v *tree.Value, b *spec.Bond) {
 			members = append(members, m)
 		}
 	}
-	if len(b.Members) == 0 {
-		c.Errorf(c.At(v), "required", "", "a bond needs members")
-	}
+	c.Refuse(len(b.Members) == 0, c.At(v), "required", "", "a bond needs members")
 	slices.Sort(members)
 	b.Members = members
 	if at := c.At(v, "primary"); at != (report.Pos{}) {
@@ -159,9 +152,7 @@ func checkTogether(c *shape.Checker, list *tree.Value, all []spec.Interface) {
 		if _, twice := names[one.Name]; one.Name != "" && twice {
 			c.Errorf(c.At(list.List[i], "name"), "duplicate", hint, "interface %s is given already", one.Name)
 		}
-		if one.MAC != "" && macs[one.MAC] {
-			c.Errorf(c.At(list.List[i], "mac"), "duplicate", hint, "the interface with %s is given already", one.MAC)
-		}
+		c.Refuse(one.MAC != "" && macs[one.MAC], c.At(list.List[i], "mac"), "duplicate", hint, "the interface with %s is given already", one.MAC)
 		names[one.Name], macs[one.MAC] = i, true
 		if one.VLAN != nil {
 			under[one.VLAN.On] = true

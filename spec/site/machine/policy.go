@@ -158,17 +158,14 @@ func compilePolicy(c *shape.Checker, kind shape.Entry[kindPolicyDoc]) (out []spe
 		row := spec.Enforcement{Item: kind.Key.S, Policy: spec.Policy(e.Val.Policy.S)}
 		if e.Key.S != others {
 			row.Key = rules.PolicyKey(row.Item, e.Key.S)
-			if row.Key == "" {
-				c.Errorf(e.Key.At, "policy-key", "write * for all keys that are not named", "the key is empty")
-			}
+			c.Refuse(row.Key == "", e.Key.At, "policy-key", "write * for all keys that are not named", "the key is empty")
 		}
 		if e.Val.Policy.Set() {
 			c.ValidFields(e.Key.At, map[string]report.Pos{"policy": e.Val.Policy.At}, rules.Enforcement(row))
 		}
 		if gives := e.Val.V.Get("onConflict"); e.Val.OnConflict != nil {
-			if row.Policy == spec.PolicyReport {
-				c.Errorf(c.At(gives), "policy", "policy: enforce sets it again", "what is only reported is never set again")
-			}
+			c.Refuse(row.Policy == spec.PolicyReport, c.At(gives), "policy", "policy: enforce sets it again",
+				"what is only reported is never set again")
 			c.In(e.Key.S, func() { row.Budget = c.Budget(gives, e.Val.OnConflict) })
 		}
 		out = append(out, row)

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/caisson-os/caisson/internal/plain"
 	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/spec/site/inventory"
 )
@@ -42,9 +43,7 @@ func (m Maintenance) Expand(now time.Time) *Expanded {
 		e.parts[i].operations = slices.Clone(p.operations)
 		for j := range e.parts[i].operations {
 			o := &e.parts[i].operations[j]
-			for _, w := range p.windows {
-				o.Windows = append(o.Windows, w.Name)
-			}
+			o.Windows = plain.Each(p.windows, Window.name)
 			if o.Type == spec.Cron {
 				o.Runs = o.schedule.runs(span)
 			}
@@ -71,7 +70,7 @@ func (e *Expanded) Node(n inventory.Node) *spec.Maintenance {
 		}
 	}
 	for _, p := range e.parts {
-		if !p.has(n) || len(p.operations)+len(p.realtime) == 0 {
+		if !p.sets.Has(n) || len(p.operations)+len(p.realtime) == 0 {
 			continue
 		}
 		order := p.turn.of(n)
@@ -97,25 +96,23 @@ func (e *Expanded) Node(n inventory.Node) *spec.Maintenance {
 // Of returns what concerns one node: windows that its operations and its swap wait for.
 func (m Maintenance) Of(n inventory.Node) Maintenance {
 	out := Maintenance{Sets: m.Sets}
-	for _, p := range m.nodes {
-		if p.has(n) {
-			out.nodes = append(out.nodes, p)
+	waits := map[string]bool{}
+	add := func(windows []Window) {
+		for _, w := range windows {
+			waits[w.Name] = true
 		}
 	}
-	var lists [][]Window
-	for _, p := range out.nodes {
-		lists = append(lists, p.windows)
+	for _, p := range m.nodes {
+		if p.sets.Has(n) {
+			out.nodes = append(out.nodes, p)
+			add(p.windows)
+		}
 	}
 	if s := m.Swap(n); s != nil {
-		out.swaps, lists = []Swap{*s}, append(lists, s.windows)
+		out.swaps = []Swap{*s}
+		add(s.windows)
 	}
-	for _, w := range m.Windows {
-		if slices.ContainsFunc(lists, func(l []Window) bool {
-			return slices.ContainsFunc(l, func(o Window) bool { return o.Name == w.Name })
-		}) {
-			out.Windows = append(out.Windows, w)
-		}
-	}
+	out.Windows = slices.DeleteFunc(slices.Clone(m.Windows), func(w Window) bool { return !waits[w.Name] })
 	return out
 }
 

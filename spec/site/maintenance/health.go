@@ -6,6 +6,7 @@ import (
 	"cmp"
 	"slices"
 
+	"github.com/caisson-os/caisson/internal/plain"
 	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/spec/rules"
 	"github.com/caisson-os/caisson/spec/site/inventory"
@@ -30,7 +31,7 @@ var usually = map[string]int64{"timeout": 10, "interval": 10, "retries": 30}
 type HealthCheck struct {
 	spec.HealthCheck
 	Written *tree.Value
-	sets    []Set // of these nodes; of every node when nil
+	sets    Sets
 }
 
 // HealthChecks are a site's, sorted by name.
@@ -69,21 +70,14 @@ func ReadHealth(c *shape.Checker, docs []CheckDoc, written *tree.Value, m *Maint
 
 // Of returns the checks that are for a node.
 func (c HealthChecks) Of(n inventory.Node) HealthChecks {
-	return slices.DeleteFunc(slices.Clone(c), func(one HealthCheck) bool { return !one.has(n) })
+	return slices.DeleteFunc(slices.Clone(c), func(one HealthCheck) bool { return !one.sets.Has(n) })
 }
 
 // Node returns what a node is sent, nil where it looks at nothing.
 func (c HealthChecks) Node(n inventory.Node) *spec.Gates {
-	var g spec.Gates
-	for _, one := range c.Of(n) {
-		g.Checks = append(g.Checks, one.HealthCheck)
-	}
-	if g.Checks == nil {
+	checks := plain.Each(c.Of(n), func(one HealthCheck) spec.HealthCheck { return one.HealthCheck })
+	if checks == nil {
 		return nil
 	}
-	return &g
-}
-
-func (c HealthCheck) has(n inventory.Node) bool {
-	return c.sets == nil || slices.ContainsFunc(c.sets, func(s Set) bool { return s.Has(n) })
+	return &spec.Gates{Checks: checks}
 }

@@ -15,6 +15,7 @@ import (
 	"slices"
 
 	"github.com/caisson-os/caisson/internal/digest"
+	"github.com/caisson-os/caisson/internal/plain"
 	"github.com/caisson-os/caisson/spec/rules"
 	"github.com/caisson-os/caisson/spec/site/report"
 	"github.com/caisson-os/caisson/spec/site/shape"
@@ -35,7 +36,7 @@ type Docs struct {
 func readNodes(c *shape.Checker, v *tree.Value, known templates) NodeMaintenanceDoc {
 	from := map[string]string{}
 	read := func(v *tree.Value) NodeMaintenanceDoc {
-		doc := decode[NodeMaintenanceDoc](c, v)
+		doc := shape.Read[NodeMaintenanceDoc](c, v)
 		doc.from = from
 		return doc
 	}
@@ -46,28 +47,18 @@ func readNodes(c *shape.Checker, v *tree.Value, known templates) NodeMaintenance
 	whole := *list
 	whole.List = nil
 	c.In("spec", func() {
-		c.In("operations", func() {
-			for i, o := range list.List {
-				c.In(shape.Nth(i), func() {
-					if o.Kind != tree.Mapping {
-						whole.List = append(whole.List, o)
-					} else if o, at := known.expand(c, o); o != nil {
-						whole.List = append(whole.List, o)
-						if name := o.Get("name"); name != nil {
-							from[name.Text] = at
-						}
-					}
-				})
+		shape.Each(c, "operations", list.List, func(_ int, o *tree.Value) {
+			if o.Kind != tree.Mapping {
+				whole.List = append(whole.List, o)
+			} else if o, at := known.expand(c, o); o != nil {
+				whole.List = append(whole.List, o)
+				if name := o.Get("name"); name != nil {
+					from[name.Text] = at
+				}
 			}
 		})
 	})
 	return read(v.With("spec", body.With("operations", &whole)))
-}
-
-func decode[T any](c *shape.Checker, v *tree.Value) T {
-	var doc T
-	c.Decode(v, &doc)
-	return doc
 }
 
 // HeadDoc holds the head of every document, but for its kind.
@@ -106,10 +97,7 @@ func Check(c *shape.Checker, d Docs) Maintenance {
 			known.add(c, t)
 		}
 	}
-	var nodes []NodeMaintenanceDoc
-	for _, v := range d.Nodes {
-		nodes = append(nodes, readNodes(c, v.V, known))
-	}
+	nodes := plain.Each(d.Nodes, func(v shape.Raw[NodeMaintenanceDoc]) NodeMaintenanceDoc { return readNodes(c, v.V, known) })
 	CheckEach(c, nodes, func(doc NodeMaintenanceDoc) { m.nodes = append(m.nodes, doc.check(c, &m)) })
 	CheckEach(c, d.Rollouts, func(doc RolloutDoc) { m.Rollouts = append(m.Rollouts, doc.check(c, &m)) })
 	return m

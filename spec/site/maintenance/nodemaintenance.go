@@ -7,7 +7,6 @@ import (
 
 	"github.com/caisson-os/caisson/internal/plain"
 	"github.com/caisson-os/caisson/spec"
-	"github.com/caisson-os/caisson/spec/site/inventory"
 	"github.com/caisson-os/caisson/spec/site/report"
 	"github.com/caisson-os/caisson/spec/site/shape"
 )
@@ -34,7 +33,7 @@ const always = "always"
 // nodeMaintenance holds the operations of some nodes, and their times.
 type nodeMaintenance struct {
 	name       string
-	sets       []Set // of these nodes; of every node when nil
+	sets       Sets
 	windows    []Window
 	operations []operation
 	realtime   []Realtime
@@ -43,9 +42,7 @@ type nodeMaintenance struct {
 
 func (d NodeMaintenanceDoc) check(c *shape.Checker, m *Maintenance) nodeMaintenance {
 	out := nodeMaintenance{name: d.Metadata.Name.S}
-	c.In("nodes", func() {
-		out.sets = m.PickSets(c, d.Spec.Nodes)
-	})
+	c.In("nodes", func() { out.sets = m.PickSets(c, d.Spec.Nodes) })
 	var open bool
 	out.windows, open = m.pickWindows(c, d.Spec.Windows)
 	out.turn = d.Spec.turnDoc.check(c, out.windows)
@@ -54,19 +51,15 @@ func (d NodeMaintenanceDoc) check(c *shape.Checker, m *Maintenance) nodeMaintena
 			"when, slot, drain and soak are of operations that disturb, and none here does")
 	}
 	seen := names{}
-	c.In("operations", func() {
-		for i, o := range d.Spec.Operations {
-			c.In(shape.Nth(i), func() {
-				switch {
-				case !seen.add(c, "operation", o.Name):
-				case o.Type.S == spec.RealtimeType:
-					out.realtime = append(out.realtime, o.checkRealtime(c, &out, d.from[o.Name.S]))
-				default:
-					done := o.check(c, out.name, out.windows, open)
-					done.From = d.from[o.Name.S]
-					out.operations = append(out.operations, done)
-				}
-			})
+	shape.Each(c, "operations", d.Spec.Operations, func(_ int, o operationDoc) {
+		switch {
+		case !seen.add(c, "operation", o.Name):
+		case o.Type.S == spec.RealtimeType:
+			out.realtime = append(out.realtime, o.checkRealtime(c, &out, d.from[o.Name.S]))
+		default:
+			done := o.check(c, out.name, out.windows, open)
+			done.From = d.from[o.Name.S]
+			out.operations = append(out.operations, done)
 		}
 	})
 	return out
@@ -76,19 +69,17 @@ func (d NodeMaintenanceDoc) check(c *shape.Checker, m *Maintenance) nodeMaintena
 func (m Maintenance) pickWindows(c *shape.Checker, list []shape.Text) (windows []Window, open bool) {
 	c.In("windows", func() {
 		if open = slices.ContainsFunc(list, func(t shape.Text) bool { return t.S == always }); open {
-			if len(list) > 1 {
-				c.Errorf(list[0].At, "window", "", "always is every window: write it alone")
-			}
+			c.Refuse(len(list) > 1, list[0].At, "window", "", "always is every window: write it alone")
 			return
 		}
-		windows = pick[WindowDoc](c, list, m.Windows, func(w Window) string { return w.Name })
+		windows = pick[WindowDoc](c, list, m.Windows, Window.name)
 	})
 	return windows, open
 }
 
 // PickSets returns the sets that a document of another kind names, nil for every
 // node, and reports names that there are not.
-func (m Maintenance) PickSets(c *shape.Checker, list []shape.Text) []Set {
+func (m Maintenance) PickSets(c *shape.Checker, list []shape.Text) Sets {
 	return pick[NodeSetDoc](c, list, m.Sets, func(s Set) string { return s.Name })
 }
 
@@ -116,9 +107,4 @@ func pick[D, T any](c *shape.Checker, list []shape.Text, all []T, name func(T) s
 		out = append(out, all[at])
 	}
 	return out
-}
-
-// has reports whether a node takes part.
-func (m nodeMaintenance) has(n inventory.Node) bool {
-	return m.sets == nil || slices.ContainsFunc(m.sets, func(s Set) bool { return s.Has(n) })
 }

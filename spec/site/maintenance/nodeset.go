@@ -7,6 +7,7 @@ import (
 	"path"
 	"slices"
 
+	"github.com/caisson-os/caisson/internal/plain"
 	"github.com/caisson-os/caisson/spec/site/inventory"
 	"github.com/caisson-os/caisson/spec/site/report"
 	"github.com/caisson-os/caisson/spec/site/shape"
@@ -48,6 +49,14 @@ type Set struct {
 	hosts, not       []string // patterns of path.Match
 }
 
+// Sets say which nodes are meant: those of any of them; every node when nil.
+type Sets []Set
+
+// Has reports whether a node is meant.
+func (s Sets) Has(n inventory.Node) bool {
+	return s == nil || slices.ContainsFunc(s, func(one Set) bool { return one.Has(n) })
+}
+
 type label struct{ key, value string }
 
 func (s Set) definition() string {
@@ -62,11 +71,7 @@ func (d NodeSetDoc) check(c *shape.Checker) Set {
 }
 
 func labels(m shape.Map[shape.Text]) []label {
-	var out []label
-	for _, e := range m {
-		out = append(out, label{e.Key.S, e.Val.S})
-	}
-	return out
+	return plain.Each(m, func(e shape.Entry[shape.Text]) label { return label{e.Key.S, e.Val.S} })
 }
 
 // patterns returns those of the hosts of v that can be patterns.
@@ -94,15 +99,9 @@ func (s Set) Has(n inventory.Node) bool {
 		ok, err := path.Match(pattern, n.Name)
 		return ok && err == nil
 	}
-	for _, l := range s.labels {
-		if !has(l) {
-			return false
-		}
-	}
-	if len(s.hosts) > 0 && !slices.ContainsFunc(s.hosts, named) {
-		return false
-	}
-	return !slices.ContainsFunc(s.excluded, has) && !slices.ContainsFunc(s.not, named)
+	return !slices.ContainsFunc(s.labels, func(l label) bool { return !has(l) }) &&
+		(len(s.hosts) == 0 || slices.ContainsFunc(s.hosts, named)) &&
+		!slices.ContainsFunc(s.excluded, has) && !slices.ContainsFunc(s.not, named)
 }
 
 // warnOfNobody reports sets that no node belongs to: what names one has no effect.

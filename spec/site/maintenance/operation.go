@@ -91,10 +91,8 @@ func (d operationDoc) check(c *shape.Checker, maintenance string, windows []Wind
 		c.In("schedule", func() { o.schedule = d.Schedule.check(c, windows) })
 		o.Jitter, o.CatchUp = seconds(o.schedule.jitter), o.schedule.catchUp
 	}
-	if o.Disruptive && len(windows) == 0 && !always {
-		c.Errorf(cmp.Or(d.Disruptive.At, d.Reboots.At), "window", "name windows, or write windows: [always]",
-			"%s disturbs its node and has no window", d.Name.S)
-	}
+	c.Refuse(o.Disruptive && len(windows) == 0 && !always, cmp.Or(d.Disruptive.At, d.Reboots.At), "window",
+		"name windows, or write windows: [always]", "%s disturbs its node and has no window", d.Name.S)
 	o.ID = identity(o.Operation)
 	return o
 }
@@ -145,12 +143,8 @@ func (d *commandDoc) check(c *shape.Checker, v *tree.Value) *spec.Command {
 }
 
 func (d *retryDoc) check(c *shape.Checker) (retries, backoff int64) {
-	if d.Max.Set() && (d.Max.N < 1 || d.Max.N > 100) {
-		c.Errorf(d.Max.At, "range", "", "retries are 1 to 100")
-	}
-	if d.Backoff.D > maxBackoff {
-		c.Errorf(d.Backoff.At, "range", "", "the first pause is at most a week")
-	}
+	c.Refuse(d.Max.Set() && (d.Max.N < 1 || d.Max.N > 100), d.Max.At, "range", "", "retries are 1 to 100")
+	c.Refuse(d.Backoff.D > maxBackoff, d.Backoff.At, "range", "", "the first pause is at most a week")
 	return d.Max.N, seconds(d.Backoff.D)
 }
 
@@ -183,7 +177,7 @@ type SwapDoc struct {
 // Swap is one entry of the site's swap.
 type Swap struct {
 	Written *tree.Value
-	sets    []Set // of these nodes; of every node when nil
+	sets    Sets
 	windows []Window
 	turn    turn
 }
@@ -196,9 +190,8 @@ func (m *Maintenance) AddSwaps(c *shape.Checker, docs []SwapDoc, written *tree.V
 			c.In("nodes", func() { s.sets = m.PickSets(c, d.Nodes) })
 			var open bool
 			s.windows, open = m.pickWindows(c, d.Windows)
-			if d.Windows != nil && len(d.Windows) == 0 && !open {
-				c.Errorf(d.At, "window", "name windows, or write windows: [always]", "a swap disturbs its node and has no window")
-			}
+			c.Refuse(d.Windows != nil && len(d.Windows) == 0 && !open, d.At, "window", "name windows, or write windows: [always]",
+				"a swap disturbs its node and has no window")
 			s.turn = d.turnDoc.check(c, s.windows)
 			m.swaps = append(m.swaps, s)
 		})
@@ -215,21 +208,20 @@ func (m *Maintenance) AddSwaps(c *shape.Checker, docs []SwapDoc, written *tree.V
 
 // Swap returns the entry that counts for a node, nil where none does.
 func (m Maintenance) Swap(n inventory.Node) *Swap {
-	for i := len(m.swaps) - 1; i >= 0; i-- {
-		if s := &m.swaps[i]; s.sets == nil || slices.ContainsFunc(s.sets, func(set Set) bool { return set.Has(n) }) {
-			return s
+	for i := range slices.Backward(m.swaps) {
+		if m.swaps[i].sets.Has(n) {
+			return &m.swaps[i]
 		}
 	}
 	return nil
 }
 
-// Spec returns what a node is sent.
+// Spec returns what a node is sent; nil of no entry.
 func (s *Swap) Spec(n inventory.Node) *spec.LayerSwap {
-	out := &spec.LayerSwap{Order: s.turn.of(n)}
-	for _, w := range s.windows {
-		out.Windows = append(out.Windows, w.Name)
+	if s == nil {
+		return nil
 	}
-	return out
+	return &spec.LayerSwap{Order: s.turn.of(n), Windows: plain.Each(s.windows, Window.name)}
 }
 
 // Realtime is an operation of type realtime: settings that hold, in windows or always.
@@ -240,7 +232,7 @@ type Realtime struct {
 	Budget  *spec.Budget // of each setting
 	From    string       // its template
 	At      report.Pos
-	sets    []Set
+	sets    Sets
 }
 
 // confDoc is the settings of an operation. Keys of these kinds can be told from each
@@ -257,7 +249,7 @@ func (d *confDoc) Decode(c *shape.Checker, v *tree.Value) {
 func (*confDoc) Schema(g *shape.Generator) any { return g.Fields("settings", module.RealtimeFields()) }
 
 // Has reports whether it is about a node.
-func (r *Realtime) Has(n inventory.Node) bool { return nodeMaintenance{sets: r.sets}.has(n) }
+func (r *Realtime) Has(n inventory.Node) bool { return r.sets.Has(n) }
 
 // Realtime returns all operations of that type.
 func (m Maintenance) Realtime() (out []Realtime) {
@@ -275,23 +267,16 @@ func (d operationDoc) checkRealtime(c *shape.Checker, m *nodeMaintenance, from s
 		set  bool
 	}{{"exec", d.Exec != nil}, {"check", d.Check != nil}, {"schedule", d.Schedule != nil}, {"retry", d.Retry != nil},
 		{"generation", d.Generation.Set()}, {"disruptive", d.Disruptive.On}, {"reboots", d.Reboots.On}} {
-		if f.set {
-			c.Errorf(c.At(d.V, f.name), "operation", "", "an operation of type realtime has no %s", f.name)
-		}
+		c.Refuse(f.set, c.At(d.V, f.name), "operation", "", "an operation of type realtime has no %s", f.name)
 	}
-	if d.Outside.Set() && len(m.windows) == 0 {
-		c.Errorf(d.Outside.At, "window", "name windows, or remove it", "%s has no windows", d.Name.S)
-	}
+	c.Refuse(d.Outside.Set() && len(m.windows) == 0, d.Outside.At, "window", "name windows, or remove it", "%s has no windows", d.Name.S)
 	r.Budget = c.Budget(d.V.Get("onConflict"), d.OnConflict)
 	if d.Outside.S != "enforce" {
-		for _, w := range m.windows {
-			r.Windows = append(r.Windows, w.Name)
-		}
+		r.Windows = plain.Each(m.windows, Window.name)
 	}
 	if d.Conf.V == nil || d.Conf.V.Kind != tree.Mapping || len(d.Conf.V.Fields) == 0 {
 		c.Errorf(c.At(d.V), "operation", "as in conf: {sysctl: {vm.swappiness: \"1\"}}", "an operation of type realtime says what holds, by conf")
 		r.Conf = nil
-		return r
 	}
 	return r
 }

@@ -62,11 +62,7 @@ func (t turn) is() bool {
 
 func (d turnDoc) check(c *shape.Checker, windows []Window) turn {
 	var t turn
-	c.In("when", func() {
-		for i, w := range d.When {
-			c.In(shape.Nth(i), func() { t.order.When = append(t.order.When, w.check(c)) })
-		}
-	})
+	shape.Each(c, "when", d.When, func(_ int, w conditionDoc) { t.order.When = append(t.order.When, w.check(c)) })
 	if d.Slot != nil {
 		c.In("slot", func() { d.Slot.check(c, &t, windows) })
 	}
@@ -171,7 +167,7 @@ func (m Maintenance) CheckNodes(c *shape.Checker, nodes []inventory.Node) {
 	}
 	for _, p := range m.nodes {
 		for _, n := range nodes {
-			if p.turn.is() && p.has(n) {
+			if p.turn.is() && p.sets.Has(n) {
 				check(p.turn, n)
 			}
 		}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/caisson-os/caisson/internal/plain"
 	"github.com/caisson-os/caisson/spec"
+	"github.com/caisson-os/caisson/spec/rules"
 	"github.com/caisson-os/caisson/spec/site/inventory"
 	"github.com/caisson-os/caisson/spec/site/report"
 	"github.com/caisson-os/caisson/spec/site/shape"
@@ -65,7 +66,7 @@ type Rollout struct {
 	Rule spec.RolloutRule
 
 	at       report.Pos
-	sets     []Set // of these nodes; of every node when nil
+	sets     Sets
 	waves    []wave
 	strategy *strategy // nil: the nodes of a wave move together
 }
@@ -99,9 +100,7 @@ func (d RolloutDoc) check(c *shape.Checker, m *Maintenance) Rollout {
 			c.Errorf(n.At, "range", "", "a percentage is 1 to 100")
 		}
 	})
-	c.In("nodes", func() {
-		r.sets = m.PickSets(c, s.Nodes)
-	})
+	c.In("nodes", func() { r.sets = m.PickSets(c, s.Nodes) })
 	switch {
 	case s.Waves != nil && s.Strategy != nil:
 		c.Errorf(s.Strategy.At, "strategy", "write the waves as its order", "a rollout has one of waves and strategy")
@@ -109,22 +108,23 @@ func (d RolloutDoc) check(c *shape.Checker, m *Maintenance) Rollout {
 		r.strategy, r.waves = s.Strategy, s.Strategy.Order
 		c.In("strategy", func() {
 			r.strategy.check(c)
-			c.In("order", func() { checkWaves(c, m, r.waves) })
+			checkWaves(c, m, "order", r.waves)
 		})
 	case s.Waves == nil:
 		c.Errorf(r.at, "strategy", "as in waves: [{count: 1}, {rest: true}] or strategy: {overall: 1}", "a rollout has one of waves and strategy")
 	default:
 		r.waves = s.Waves
-		c.In("waves", func() { checkWaves(c, m, r.waves) })
+		checkWaves(c, m, "waves", r.waves)
 	}
-	c.In("analysis", func() { r.Rule.Analysis = checkAnalyses(c, s.V.Get("analysis"), s.Analysis, r.Rule.Soak, r.strategy) })
+	r.Rule.Analysis = s.Analysis
+	shape.Each(c, "analysis", s.Analysis, func(i int, _ spec.Analysis) {
+		checkAnalysis(c, s.V.Get("analysis").List[i], &s.Analysis[i], r.Rule.Soak, r.strategy)
+	})
 	return r
 }
 
-func checkWaves(c *shape.Checker, m *Maintenance, waves []wave) {
-	for i := range waves {
-		c.In(shape.Nth(i), func() { waves[i].check(c, m) })
-	}
+func checkWaves(c *shape.Checker, m *Maintenance, field string, waves []wave) {
+	shape.Each(c, field, waves, func(i int, _ wave) { waves[i].check(c, m) })
 }
 
 // Decode reads a term: a word is the NodeSet of that name.
@@ -146,12 +146,7 @@ func (*wave) Schema(g *shape.Generator) any {
 }
 
 func (w *wave) check(c *shape.Checker, m *Maintenance) {
-	n := 0
-	for _, set := range []bool{c.Has(w.V, "hosts"), w.Set.Set(), c.Has(w.V, "percent"), c.Has(w.V, "count"), c.Has(w.V, "each")} {
-		if set {
-			n++
-		}
-	}
+	n := rules.Given(c.Has(w.V, "hosts"), w.Set.Set(), c.Has(w.V, "percent"), c.Has(w.V, "count"), c.Has(w.V, "each"))
 	if n > 1 || n == 0 && !w.Rest {
 		c.Errorf(w.At, "wave", "as in {percent: 10}", "a wave has one of hosts, set, percent, count, each and rest")
 	} else if w.Rest && c.Has(w.V, "each") {
@@ -247,13 +242,8 @@ func (r Rollout) Divide(nodes []inventory.Node) []Wave {
 }
 
 // of returns those of these nodes that are the rollout's.
-func (r Rollout) of(nodes []inventory.Node) (out []inventory.Node) {
-	for _, n := range nodes {
-		if r.sets == nil || slices.ContainsFunc(r.sets, func(s Set) bool { return s.Has(n) }) {
-			out = append(out, n)
-		}
-	}
-	return out
+func (r Rollout) of(nodes []inventory.Node) []inventory.Node {
+	return slices.DeleteFunc(slices.Clone(nodes), func(n inventory.Node) bool { return !r.sets.Has(n) })
 }
 
 // Definition says all of how the rollout divides nodes, for comparison.

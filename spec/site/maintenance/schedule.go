@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/caisson-os/caisson/internal/plain"
 	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/spec/site/calendar"
 	"github.com/caisson-os/caisson/spec/site/report"
@@ -67,9 +68,8 @@ func (d *scheduleDoc) check(c *shape.Checker, windows []Window) schedule {
 		return schedule{} // said already
 	}
 	s := schedule{jitter: d.Jitter.D, catchUp: d.CatchUp.On}
-	if len(d.Times.List) > maxADay {
-		c.Errorf(d.Times.At, "range", "a script of conf.exec has an interval", "an operation runs at most %d times a day", maxADay)
-	}
+	c.Refuse(len(d.Times.List) > maxADay, d.Times.At, "range", "a script of conf.exec has an interval",
+		"an operation runs at most %d times a day", maxADay)
 	for _, at := range d.Times.List[:min(len(d.Times.List), maxADay)] {
 		r, ok := ruleDoc{Weekly: d.Weekly, Monthly: d.Monthly, Date: d.Date, Time: shape.Text{S: at, At: d.Times.At}, At: d.At}.check(c)
 		if !ok {
@@ -77,12 +77,8 @@ func (d *scheduleDoc) check(c *shape.Checker, windows []Window) schedule {
 		}
 		s.rules = append(s.rules, r)
 	}
-	if d.Jitter.D > maxJitter {
-		c.Errorf(d.Jitter.At, "range", "", "the jitter is at most a day")
-	}
-	if d.Times.Set() && len(d.Times.List) == 0 {
-		c.Errorf(d.Times.At, "calendar", "as in at: [\"03:00\"]", "no time is named")
-	}
+	c.Refuse(d.Jitter.D > maxJitter, d.Jitter.At, "range", "", "the jitter is at most a day")
+	c.Refuse(d.Times.Set() && len(d.Times.List) == 0, d.Times.At, "calendar", "as in at: [\"03:00\"]", "no time is named")
 	if len(windows) > 0 {
 		s.zone = windows[0].Zone
 	}
@@ -119,11 +115,9 @@ type WindowOpenings struct {
 
 // Openings returns when the windows are open: whole intervals that overlap the span.
 func (m Maintenance) Openings(span spec.Interval) Openings {
-	out := Openings{Windows: []WindowOpenings{}}
-	for _, w := range m.Windows {
-		out.Windows = append(out.Windows, WindowOpenings{Name: w.Name, Intervals: append([]spec.Interval{}, w.Intervals(span)...), zone: w.Zone})
-	}
-	return out
+	return Openings{append([]WindowOpenings{}, plain.Each(m.Windows, func(w Window) WindowOpenings {
+		return WindowOpenings{Name: w.Name, Intervals: append([]spec.Interval{}, w.Intervals(span)...), zone: w.Zone}
+	})...)}
 }
 
 // Write prints the openings in each window's own zone, and how long each lasts.

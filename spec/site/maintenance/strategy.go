@@ -88,20 +88,12 @@ func (r Rollout) checkBudget(c *shape.Checker, mine []inventory.Node) {
 			return
 		}
 	}
-	if rule.percent > 0 && len(mine)*rule.percent < 100 {
-		c.Errorf(rule.At, "strategy", "as in overall: 1", "%d%% of %d nodes is not one node: none would ever move", rule.percent, len(mine))
-	}
+	c.Refuse(rule.percent > 0 && len(mine)*rule.percent < 100, rule.At, "strategy", "as in overall: 1",
+		"%d%% of %d nodes is not one node: none would ever move", rule.percent, len(mine))
 }
 
-// checkAnalyses checks how a rollout is compared, whose nodes soak for so many seconds, and fills in
+// checkAnalysis checks how a rollout is compared, whose nodes soak for so many seconds, and fills in
 // what v leaves out.
-func checkAnalyses(c *shape.Checker, v *tree.Value, all []spec.Analysis, soak int64, of *strategy) []spec.Analysis {
-	for i := range all {
-		c.In(shape.Nth(i), func() { checkAnalysis(c, v.List[i], &all[i], soak, of) })
-	}
-	return all
-}
-
 func checkAnalysis(c *shape.Checker, v *tree.Value, a *spec.Analysis, soak int64, of *strategy) {
 	a.Label, a.Of = cmp.Or(a.Label, "instance"), cmp.Or(a.Of, spec.OfWave)
 	if !c.Has(v, "for") {
@@ -117,16 +109,13 @@ func checkAnalysis(c *shape.Checker, v *tree.Value, a *spec.Analysis, soak int64
 	case !bound.Times && a.Against != "":
 		c.Errorf(worse, "analysis", `as in "> 1.2 ×"`, "against compares with other nodes, and %q is a value", a.Worse)
 	}
-	if a.Of == spec.OfGroup && (of == nil || of.Per == "") {
-		c.Errorf(c.At(v, "of"), "analysis", "as in strategy: {maxUnavailable: 2, per: rack}", "the rollout has no groups")
-	}
+	c.Refuse(a.Of == spec.OfGroup && (of == nil || of.Per == ""), c.At(v, "of"), "analysis", "as in strategy: {maxUnavailable: 2, per: rack}",
+		"the rollout has no groups")
 	if a.For < 1 {
 		c.Errorf(c.At(v), "analysis", "write a soak", "a rollout that does not soak has nothing to look at")
 	} else if a.For > soak {
 		c.Errorf(c.At(v, "for"), "range", "", "it looks at the time for which nodes soak, which is %s", time.Duration(soak)*time.Second)
 	}
-	if a.AtLeast < 1 && c.Has(v, "atLeast") {
-		c.Errorf(c.At(v, "atLeast"), "range", "", "an analysis needs one node or more")
-	}
+	c.Refuse(a.AtLeast < 1 && c.Has(v, "atLeast"), c.At(v, "atLeast"), "range", "", "an analysis needs one node or more")
 	a.AtLeast = max(a.AtLeast, 1)
 }

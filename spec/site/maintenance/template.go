@@ -83,7 +83,7 @@ var placeholder = regexp.MustCompile(`\$\{[a-z][a-zA-Z0-9]*\}`)
 // readTemplate checks a template. What it makes of an operation is checked where it
 // is used.
 func readTemplate(c *shape.Checker, v *tree.Value) *template {
-	doc := decode[TemplateDoc](c, v)
+	doc := shape.Read[TemplateDoc](c, v)
 	if !doc.Metadata.Name.Set() || !doc.Spec.Version.Set() || doc.Spec.Operation.V == nil {
 		return nil // said already
 	}
@@ -91,13 +91,11 @@ func readTemplate(c *shape.Checker, v *tree.Value) *template {
 		body: doc.Spec.Operation.V, at: doc.Metadata.Name.At,
 		digest: digest.Of(v.AppendText(nil))}
 	c.In(t.name, func() {
-		if strings.ContainsAny(t.version, "@ \t\n") || t.version == "" {
-			c.Errorf(doc.Spec.Version.At, "template", "as in \"1\"", "%q is not a version", t.version)
-		}
+		c.Refuse(strings.ContainsAny(t.version, "@ \t\n") || t.version == "", doc.Spec.Version.At, "template", "as in \"1\"",
+			"%q is not a version", t.version)
 		for _, p := range doc.Spec.Parameters {
-			if !placeholder.MatchString("${" + p.Key.S + "}") {
-				c.Errorf(p.Key.At, "template", "a letter, then letters and digits", "%q is not the name of a parameter", p.Key.S)
-			}
+			c.Refuse(!placeholder.MatchString("${"+p.Key.S+"}"), p.Key.At, "template", "a letter, then letters and digits",
+				"%q is not the name of a parameter", p.Key.S)
 			t.defaults[p.Key.S] = nil
 			if p.Val.Default.Set() {
 				t.defaults[p.Key.S] = &tree.Value{Kind: tree.Scalar, Text: p.Val.Default.S, At: p.Val.Default.At}

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/caisson-os/caisson/spec/rules"
 	"github.com/caisson-os/caisson/spec/site/calendar"
 	"github.com/caisson-os/caisson/spec/site/report"
 	"github.com/caisson-os/caisson/spec/site/shape"
@@ -59,26 +60,19 @@ type Window struct {
 	Stop       bool // what still runs when it closes is stopped
 }
 
+func (w Window) name() string { return w.Name }
+
 func (d WindowDoc) check(c *shape.Checker) Window {
 	w := Window{Name: d.Metadata.Name.S, StartGuard: d.Spec.StartGuard.D, Stop: d.Spec.OnClose.S == "stop"}
 	w.Duration = d.Spec.Duration.D
-	if w.Name == always {
-		c.Errorf(d.Metadata.Name.At, "duplicate-name", "", "always is the window that is always open")
-	}
+	c.Refuse(w.Name == always, d.Metadata.Name.At, "duplicate-name", "", "always is the window that is always open")
 	if z := d.Spec.TimeZone; z.Set() {
 		w.Zone = zone(c, z)
 	}
 	c.In("opens", func() {
-		for i, r := range most(c, d, d.Spec.Opens) {
-			c.In(shape.Nth(i), func() {
-				if rule, ok := r.check(c); ok {
-					w.Opens = append(w.Opens, rule)
-				}
-			})
-		}
-		if d.Spec.Opens != nil && len(d.Spec.Opens) == 0 {
-			c.Errorf(d.Metadata.Name.At, "calendar", "as in: opens: [{weekly: [sat], at: \"22:00\"}]", "the window %s never opens", w.Name)
-		}
+		w.Opens = each(c, d, d.Spec.Opens, ruleDoc.check)
+		c.Refuse(d.Spec.Opens != nil && len(d.Spec.Opens) == 0, d.Metadata.Name.At, "calendar", "as in: opens: [{weekly: [sat], at: \"22:00\"}]",
+			"the window %s never opens", w.Name)
 	})
 	if l := d.Spec.Duration; l.Set() && l.D > calendar.MaxDuration {
 		c.In("duration", func() {
@@ -90,25 +84,22 @@ func (d WindowDoc) check(c *shape.Checker) Window {
 			c.Errorf(g.At, "range", "a startGuard is shorter than the duration", "nothing could ever start in the window %s", w.Name)
 		})
 	}
-	c.In("except", func() {
-		for i, e := range most(c, d, d.Spec.Except) {
-			c.In(shape.Nth(i), func() {
-				if x, ok := e.check(c); ok {
-					w.Except = append(w.Except, x)
-				}
-			})
-		}
-	})
+	c.In("except", func() { w.Except = each(c, d, d.Spec.Except, exceptDoc.check) })
 	return w
 }
 
-// most returns as many entries of a list as a window may have, and reports that there are more.
-func most[T any](c *shape.Checker, d WindowDoc, list []T) []T {
-	if len(list) > calendar.MaxRules {
-		c.Errorf(d.Metadata.Name.At, "range", "write another window: a NodeMaintenance names several",
-			"the window has %d entries here, and at most %d", len(list), calendar.MaxRules)
+// each returns what as many entries of a list are as a window may have, and reports that there are more.
+func each[D, T any](c *shape.Checker, d WindowDoc, list []D, check func(D, *shape.Checker) (T, bool)) (out []T) {
+	c.Refuse(len(list) > calendar.MaxRules, d.Metadata.Name.At, "range", "write another window: a NodeMaintenance names several",
+		"the window has %d entries here, and at most %d", len(list), calendar.MaxRules)
+	for i, e := range list[:min(len(list), calendar.MaxRules)] {
+		c.In(shape.Nth(i), func() {
+			if one, ok := check(e, c); ok {
+				out = append(out, one)
+			}
+		})
 	}
-	return list[:min(len(list), calendar.MaxRules)]
+	return out
 }
 
 // zone returns a named time zone, or reports that there is none.
@@ -139,13 +130,7 @@ var weekdays = []string{"sun", "mon", "tue", "wed", "thu", "fri", "sat"} // as t
 
 // check reads one rule, and reports whether it could.
 func (d ruleDoc) check(c *shape.Checker) (calendar.Rule, bool) {
-	ways := 0
-	for _, set := range []bool{d.Weekly.Set(), d.Monthly != nil, d.Date.Set()} {
-		if set {
-			ways++
-		}
-	}
-	if ways != 1 {
+	if ways := rules.Given(d.Weekly.Set(), d.Monthly != nil, d.Date.Set()); ways != 1 {
 		c.Errorf(d.At, "calendar", "as in {weekly: [sat], at: \"22:00\"}", "a rule has one of weekly, monthly and date, this one has %d", ways)
 		return calendar.Rule{}, false
 	}

@@ -10,7 +10,7 @@ import (
 	"strings"
 
 	"github.com/caisson-os/caisson/internal/digest"
-
+	"github.com/caisson-os/caisson/internal/plain"
 	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/spec/rules"
 	"github.com/caisson-os/caisson/spec/site/shape"
@@ -27,11 +27,10 @@ var appArmorModule = Module{Name: "apparmor", Image: true, Doc: reflect.TypeFor[
 	Inline:  inlineProfiles,
 	Compile: (*Checker).apparmor,
 	Baked:   func(r *spec.Recipe) any { return r.AppArmor },
-	NeedsLayer: func(r *spec.Recipe) (out []spec.NeedsLayer) {
-		for _, p := range r.AppArmor.Profiles {
-			out = append(out, spec.NeedsLayer{Item: "apparmor", Key: p.File, To: digest.Of([]byte(p.Text))})
-		}
-		return out
+	NeedsLayer: func(r *spec.Recipe) []spec.NeedsLayer {
+		return plain.Each(r.AppArmor.Profiles, func(p spec.Profile) spec.NeedsLayer {
+			return spec.NeedsLayer{Item: "apparmor", Key: p.File, To: digest.Of([]byte(p.Text))}
+		})
 	},
 	Flag: func(path []string) bool { return strings.Join(path, "/") == "complain_mode" },
 }
@@ -78,8 +77,7 @@ func (c *Checker) apparmor(v *tree.Value, f *Fragment) {
 				"the text \"false\" turned complain mode on in Divingbell; here it means false")
 		})
 	}
-	var d appArmorDoc
-	c.Decode(v, &d)
+	d := shape.Read[appArmorDoc](c.Checker, v)
 	f.Recipe.AppArmor.Complain = d.Complain.On
 	names := map[string]shape.Text{}
 	c.Push("profiles")
@@ -95,9 +93,7 @@ func (c *Checker) apparmor(v *tree.Value, f *Fragment) {
 				}
 				return
 			}
-			if len(e.Val.S) > maxProfile {
-				c.Errorf(e.Val.At, "too-large", "", "a profile must be at most %d KiB", maxProfile>>10)
-			}
+			c.Refuse(len(e.Val.S) > maxProfile, e.Val.At, "too-large", "", "a profile must be at most %d KiB", maxProfile>>10)
 			if open, shut := strings.Count(e.Val.S, "{"), strings.Count(e.Val.S, "}"); open != shut &&
 				!strings.Contains(e.Val.S, "#") && !strings.Contains(e.Val.S, `"`) {
 				c.Errorf(e.Val.At, "profile", "", "the profile has %d opening and %d closing braces", open, shut)

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/caisson-os/caisson/internal/plain"
 	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/spec/rules"
 	"github.com/caisson-os/caisson/spec/site/report"
@@ -27,9 +28,9 @@ var aptModule = Module{Name: "apt", Image: true, Doc: reflect.TypeFor[shape.Raw[
 	Compile: (*Checker).apt,
 	Baked:   func(r *spec.Recipe) any { return r.Packages },
 	NeedsLayer: func(r *spec.Recipe) (out []spec.NeedsLayer) {
-		for _, p := range r.Packages.Install {
-			out = append(out, spec.NeedsLayer{Item: "apt", Key: p.Name, To: cmp.Or(p.Version, "installed")})
-		}
+		out = plain.Each(r.Packages.Install, func(p spec.Package) spec.NeedsLayer {
+			return spec.NeedsLayer{Item: "apt", Key: p.Name, To: cmp.Or(p.Version, "installed")}
+		})
 		if len(out) == 0 && slices.Equal(r.Packages.Blacklist, DefaultBlacklist) {
 			return nil // nobody asked for it
 		}
@@ -65,8 +66,7 @@ func (p *packagesDoc) Decode(c *shape.Checker, v *tree.Value) {
 		c.Decode(v, &p.list)
 		return
 	}
-	var groups shape.Map[[]packageDoc]
-	c.Decode(v, &groups)
+	groups := shape.Read[shape.Map[[]packageDoc]](c, v)
 	slices.SortFunc(groups, func(a, b shape.Entry[[]packageDoc]) int { return strings.Compare(a.Key.S, b.Key.S) })
 	for _, g := range groups {
 		p.list = append(p.list, g.Val...)
@@ -82,8 +82,7 @@ func (*packagesDoc) Schema(g *shape.Generator) any {
 var DefaultBlacklist = []string{"inetutils-telnetd", "nis", "ntpdate", "telnetd", "telnetd-ssl"}
 
 func (c *Checker) apt(v *tree.Value, f *Fragment) {
-	var d aptDoc
-	c.Decode(v, &d)
+	d := shape.Read[aptDoc](c.Checker, v)
 	p := d.Packages
 	p.Exclusive, p.Whitelist, p.Hold = d.Exclusive, c.packageNames(v, "whitelistpkgs", d.Whitelist), c.packageNames(v, "hold", d.Hold)
 	given := v.Get("blacklistpkgs")
@@ -91,16 +90,15 @@ func (c *Checker) apt(v *tree.Value, f *Fragment) {
 	if p.Blacklist = c.packageNames(v, "blacklistpkgs", d.Blacklist); byDefault {
 		p.Blacklist = DefaultBlacklist
 	}
-	c.In("packages", func() { p.Install = c.packages(d.Wanted.list, p.Blacklist, byDefault) })
+	p.Install = c.packages(d.Wanted.list, p.Blacklist, byDefault)
 	for _, e := range d.Repositories {
-		c.In("repositories", func() {
-			c.In(e.Key.S, func() { p.Repositories = append(p.Repositories, c.repository(v.Get("repositories").Get(e.Key.S), e)) })
+		c.Within([]string{"repositories", e.Key.S}, func() {
+			p.Repositories = append(p.Repositories, c.repository(v.Get("repositories").Get(e.Key.S), e))
 		})
 	}
 	slices.SortFunc(p.Repositories, func(a, b spec.Repository) int { return strings.Compare(a.ID, b.ID) })
-	if p.Strict && len(p.Install) == 0 {
-		c.Errorf(c.At(v, "strict"), "dangerous", "list the packages to keep", "strict without packages would remove everything")
-	}
+	c.Refuse(p.Strict && len(p.Install) == 0, c.At(v, "strict"), "dangerous", "list the packages to keep",
+		"strict without packages would remove everything")
 	c.timeService(v, p, d)
 	f.Recipe.Packages = p
 }
@@ -131,37 +129,33 @@ func (c *Checker) timeService(v *tree.Value, p spec.Packages, d aptDoc) {
 func (c *Checker) packages(docs []packageDoc, blacklist []string, byDefault bool) []spec.Package {
 	var out []spec.Package
 	first := map[string]packageDoc{}
-	for i, d := range docs {
-		c.In(shape.Nth(i), func() {
-			if !c.packageName(d.Name) {
-				return
+	shape.Each(c.Checker, "packages", docs, func(_ int, d packageDoc) {
+		if !c.packageName(d.Name) {
+			return
+		}
+		if d.Version.Set() {
+			c.Valid(d.Version.At, rules.Version(d.Version.S))
+		}
+		c.Refuse(d.From.Set() && c.Valid(d.From.At, rules.Release(d.From.S)) && d.Version.Set(), d.From.At, "contradiction",
+			"leave one of the two out: a lock has the version", "package %s is asked for in a version and from a release", d.Name.S)
+		if slices.Contains(blacklist, d.Name.S) {
+			hint := "remove it from one of the two"
+			if byDefault {
+				hint = "set blacklistpkgs; when it is absent, " + strings.Join(DefaultBlacklist, ", ") + " are refused"
 			}
-			if d.Version.Set() {
-				c.Valid(d.Version.At, rules.Version(d.Version.S))
+			c.Errorf(d.Name.At, "contradiction", hint, "package %s is requested and blacklisted", d.Name.S)
+		}
+		if old, dup := first[d.Name.S]; dup {
+			if old.Version.S != d.Version.S || old.From.S != d.From.S {
+				c.Errorf(d.Name.At, "contradiction", "", "package %s is requested in another version at %s", d.Name.S, old.Name.At)
+			} else {
+				c.Warnf(d.Name.At, "duplicate", "", "package %s is requested already, at %s", d.Name.S, old.Name.At)
 			}
-			if d.From.Set() && c.Valid(d.From.At, rules.Release(d.From.S)) && d.Version.Set() {
-				c.Errorf(d.From.At, "contradiction", "leave one of the two out: a lock has the version",
-					"package %s is asked for in a version and from a release", d.Name.S)
-			}
-			if slices.Contains(blacklist, d.Name.S) {
-				hint := "remove it from one of the two"
-				if byDefault {
-					hint = "set blacklistpkgs; when it is absent, " + strings.Join(DefaultBlacklist, ", ") + " are refused"
-				}
-				c.Errorf(d.Name.At, "contradiction", hint, "package %s is requested and blacklisted", d.Name.S)
-			}
-			if old, dup := first[d.Name.S]; dup {
-				if old.Version.S != d.Version.S || old.From.S != d.From.S {
-					c.Errorf(d.Name.At, "contradiction", "", "package %s is requested in another version at %s", d.Name.S, old.Name.At)
-				} else {
-					c.Warnf(d.Name.At, "duplicate", "", "package %s is requested already, at %s", d.Name.S, old.Name.At)
-				}
-				return
-			}
-			first[d.Name.S] = d
-			out = append(out, spec.Package{Name: d.Name.S, Version: d.Version.S, From: d.From.S, Debconf: d.Debconf})
-		})
-	}
+			return
+		}
+		first[d.Name.S] = d
+		out = append(out, spec.Package{Name: d.Name.S, Version: d.Version.S, From: d.From.S, Debconf: d.Debconf})
+	})
 	slices.SortFunc(out, func(a, b spec.Package) int { return cmp.Compare(a.Name, b.Name) })
 	return out
 }
@@ -208,9 +202,8 @@ func (c *Checker) repository(v *tree.Value, e shape.Entry[repositoryDoc]) spec.R
 	if err := rules.Sources(r); err != nil && len(r.Distributions) > 0 {
 		c.Valid(c.At(v), err)
 	}
-	if key != none && !strings.Contains(r.Key, "-----BEGIN PGP PUBLIC KEY BLOCK-----") {
-		c.Errorf(key, "key", "as gpg --armor --export prints it", "gpgkey is not an armoured public key")
-	}
+	c.Refuse(key != none && !strings.Contains(r.Key, "-----BEGIN PGP PUBLIC KEY BLOCK-----"), key, "key", "as gpg --armor --export prints it",
+		"gpgkey is not an armoured public key")
 	if key == none && url != none {
 		c.Warnf(url, "no-key", "give gpgkey", "repository %s has no key of its own: apt trusts it only if the base's keys signed it", e.Key.S)
 	}

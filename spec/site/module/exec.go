@@ -11,6 +11,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/caisson-os/caisson/internal/plain"
 	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/spec/rules"
 	"github.com/caisson-os/caisson/spec/site/report"
@@ -99,21 +100,17 @@ func normalExec(c *shape.Checker, v *tree.Value) *tree.Value {
 }
 
 func (c *Checker) exec(v *tree.Value, f *Fragment) {
-	var d shape.Map[execDoc]
-	c.Decode(v, &d)
-	for _, e := range d {
-		c.In(e.Key.S, func() {
-			if e.Val.At == (report.Pos{}) {
-				return
-			}
+	shape.Entries(c.Checker, v, func(e shape.Entry[execDoc]) {
+		if e.Val.At != (report.Pos{}) {
 			f.Items.Exec = append(f.Items.Exec, c.script(e.Key, e.Val))
-		})
-	}
+		}
+	})
 	slices.SortFunc(f.Items.Exec, func(a, b spec.Exec) int { return strings.Compare(a.Name, b.Name) })
 }
 
 func (c *Checker) script(name shape.Text, d execDoc) spec.Exec {
 	x := spec.Exec{Name: name.S, Data: named(d.Data.Text), Rerun: d.Rerun.S, Blocking: d.Blocking.S,
+		Args:     plain.Each(d.Args, func(a shape.Block) string { return a.S }),
 		RerunMax: c.count(d.RerunMax), RetryMax: c.count(d.RetryMax),
 		RerunForget: d.RerunPersist != nil && !d.RerunPersist.On, RetryForget: d.RetryPersist != nil && !d.RetryPersist.On,
 		Once: d.Once.S, OnFailure: d.OnFailure.S, Revert: named(d.Revert.Text)}
@@ -121,9 +118,6 @@ func (c *Checker) script(name shape.Text, d execDoc) spec.Exec {
 		if t.S != "" && !strings.HasPrefix(t.S, "#!") {
 			c.Warnf(t.At, "script", "begin with #!/bin/bash", "the script does not name its interpreter; bash will run it, as in Divingbell")
 		}
-	}
-	for _, a := range d.Args {
-		x.Args = append(x.Args, a.S)
 	}
 	for _, e := range d.Env {
 		c.Valid(e.Key.At, rules.Env(e.Key.S))
@@ -182,9 +176,8 @@ func (c *Checker) policy(x *spec.Exec, name string, d execDoc) {
 	}
 	if d.Timeout.Set() {
 		n, err := strconv.ParseInt(d.Timeout.S, 10, 64)
-		if err != nil || n < 1 || n > rules.MaxTimeout {
-			c.Errorf(d.Timeout.At, "range", "a number of seconds; every script has an end", "BAD 'timeout'%s Got '%s'", forName, d.Timeout.S)
-		}
+		c.Refuse(err != nil || n < 1 || n > rules.MaxTimeout, d.Timeout.At, "range", "a number of seconds; every script has an end",
+			"BAD 'timeout'%s Got '%s'", forName, d.Timeout.S)
 		x.Timeout = n
 	}
 	always := d.Rerun.S == "" || d.Rerun.S == "always"
@@ -242,16 +235,12 @@ func (c *Checker) interval(t shape.Text, key, whose string, finite bool, need st
 		c.Errorf(t.At, "range", "seconds, or infinity", "BAD '%s'%s Got '%s', but expected >= '60'.", key, whose, t.S)
 		return 0
 	}
-	if !finite {
-		c.Errorf(t.At, "combination", "", "BAD COMBINATION: '%s'%s Got '%d', but then %s", key, whose, n, need)
-	}
+	c.Refuse(!finite, t.At, "combination", "", "BAD COMBINATION: '%s'%s Got '%d', but then %s", key, whose, n, need)
 	return n
 }
 
 // lineFeeds refuses a script whose lines end otherwise.
 func (c *Checker) lineFeeds(text shape.Text) {
-	if strings.Contains(text.S, "\r\n") {
-		c.Errorf(text.At, "line-ends", "write it with line feeds alone, as dos2unix does",
-			"the lines of the script end in CR LF, which its interpreter takes for a part of each word")
-	}
+	c.Refuse(strings.Contains(text.S, "\r\n"), text.At, "line-ends", "write it with line feeds alone, as dos2unix does",
+		"the lines of the script end in CR LF, which its interpreter takes for a part of each word")
 }

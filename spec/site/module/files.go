@@ -54,57 +54,51 @@ func inlineFiles(c *shape.Checker, v *tree.Value, read reader) *tree.Value {
 }
 
 func (c *Checker) files(v *tree.Value, f *Fragment) {
-	var d shape.Map[fileDoc]
-	c.Decode(v, &d)
 	paths := map[string]shape.Text{}
-	for _, e := range d {
-		c.In(e.Key.S, func() {
-			at := e.Val.At
-			if at == (report.Pos{}) {
-				return
-			}
-			file := spec.File{Path: path.Clean(cmp.Or(e.Val.Path.S, e.Key.S)), Content: e.Val.Content.S,
-				Secret: e.Val.Secret.S, Owner: e.Val.Owner.S, Group: e.Val.Group.S}
-			if !e.Val.Content.Set() && !e.Val.Secret.Set() {
-				c.Errorf(at, "required", "write content, file or secret; content: '' is an empty file", "the file has no content")
-			}
-			if e.Val.Content.Set() && e.Val.Secret.Set() && file.Content == "" {
-				c.Errorf(e.Val.Secret.At, "contradiction", "keep one of the two", "the file has content and a secret")
-			}
-			c.secret(e.Val.Secret)
-			if strings.HasPrefix(file.Content, "#!") {
-				c.lineFeeds(e.Val.Content.Text)
-			}
-			c.secretsIn(e.Val.Content.Text)
-			if !strings.HasPrefix(cmp.Or(e.Val.Path.S, e.Key.S), "/") {
-				c.Errorf(cmp.Or(e.Val.Path.At, e.Key.At), "path", "give path, or name the entry by it",
-					"%q is not an absolute path", cmp.Or(e.Val.Path.S, e.Key.S))
-				return
-			}
-			mode, err := rules.ParseMode(e.Val.Mode.S)
-			c.Valid(e.Val.Mode.At, err)
-			if file.Mode = mode.String(); file.Secret != "" && file.Mode == "" {
-				file.Mode = "0400"
-			}
-			where := cmp.Or(e.Val.Path.At, e.Key.At)
-			c.ValidFields(at, map[string]report.Pos{"path": where, "content": e.Val.Content.At, "secret": e.Val.Secret.At, "mode": e.Val.Mode.At,
-				"owner": e.Val.Owner.At, "group": e.Val.Group.At}, rules.File(file))
-			if why := passedOver(file.Path, mode); why != "" {
-				c.Warnf(where, "not-read", "give it a name and a mode that are read", "%s has no effect: %s", file.Path, why)
-			}
-			if file.Path == "/etc/iscsi/initiatorname.iscsi" && strings.Contains("\n"+file.Content, "\nGenerateName=yes") {
-				c.Warnf(e.Val.Content.At, "rewritten", "write InitiatorName=…, or leave the file out: a node has a name of its own",
-					"open-iscsi puts a name in the place of GenerateName, and the agent takes it back")
-			}
-			if first, dup := paths[file.Path]; dup {
-				c.Errorf(where, "duplicate-path", "", "%s is written by %s already, at %s", file.Path, first.S, first.At)
-				return
-			}
-			paths[file.Path] = e.Key
-			f.own(file.Path, where)
-			f.Items.Files = append(f.Items.Files, file)
-		})
-	}
+	shape.Entries(c.Checker, v, func(e shape.Entry[fileDoc]) {
+		at := e.Val.At
+		if at == (report.Pos{}) {
+			return
+		}
+		file := spec.File{Path: path.Clean(cmp.Or(e.Val.Path.S, e.Key.S)), Content: e.Val.Content.S,
+			Secret: e.Val.Secret.S, Owner: e.Val.Owner.S, Group: e.Val.Group.S}
+		c.Refuse(!e.Val.Content.Set() && !e.Val.Secret.Set(), at, "required", "write content, file or secret; content: '' is an empty file",
+			"the file has no content")
+		c.Refuse(e.Val.Content.Set() && e.Val.Secret.Set() && file.Content == "", e.Val.Secret.At, "contradiction", "keep one of the two",
+			"the file has content and a secret")
+		c.secret(e.Val.Secret)
+		if strings.HasPrefix(file.Content, "#!") {
+			c.lineFeeds(e.Val.Content.Text)
+		}
+		c.secretsIn(e.Val.Content.Text)
+		if !strings.HasPrefix(cmp.Or(e.Val.Path.S, e.Key.S), "/") {
+			c.Errorf(cmp.Or(e.Val.Path.At, e.Key.At), "path", "give path, or name the entry by it",
+				"%q is not an absolute path", cmp.Or(e.Val.Path.S, e.Key.S))
+			return
+		}
+		mode, err := rules.ParseMode(e.Val.Mode.S)
+		c.Valid(e.Val.Mode.At, err)
+		if file.Mode = mode.String(); file.Secret != "" && file.Mode == "" {
+			file.Mode = "0400"
+		}
+		where := cmp.Or(e.Val.Path.At, e.Key.At)
+		c.ValidFields(at, map[string]report.Pos{"path": where, "content": e.Val.Content.At, "secret": e.Val.Secret.At, "mode": e.Val.Mode.At,
+			"owner": e.Val.Owner.At, "group": e.Val.Group.At}, rules.File(file))
+		if why := passedOver(file.Path, mode); why != "" {
+			c.Warnf(where, "not-read", "give it a name and a mode that are read", "%s has no effect: %s", file.Path, why)
+		}
+		if file.Path == "/etc/iscsi/initiatorname.iscsi" && strings.Contains("\n"+file.Content, "\nGenerateName=yes") {
+			c.Warnf(e.Val.Content.At, "rewritten", "write InitiatorName=…, or leave the file out: a node has a name of its own",
+				"open-iscsi puts a name in the place of GenerateName, and the agent takes it back")
+		}
+		if first, dup := paths[file.Path]; dup {
+			c.Errorf(where, "duplicate-path", "", "%s is written by %s already, at %s", file.Path, first.S, first.At)
+			return
+		}
+		paths[file.Path] = e.Key
+		f.own(file.Path, where)
+		f.Items.Files = append(f.Items.Files, file)
+	})
 	slices.SortFunc(f.Items.Files, func(a, b spec.File) int { return strings.Compare(a.Path, b.Path) })
 	c.timeFiles(f)
 }
@@ -174,21 +168,19 @@ func optionally(spell func(key string) string) func(key string) string {
 	}
 }
 
-// optionals calls do for each of such keys. One that is given twice is reported, by what it is.
-func (c *Checker) optionals(keys shape.Map[shape.Text], what string, do func(name string, optional bool, e shape.Entry[shape.Text])) {
+// optionals calls do for each of such keys of a map. One that is given twice is reported, by what it is.
+func (c *Checker) optionals(v *tree.Value, what string, do func(name string, optional bool, e shape.Entry[shape.Text])) {
 	given := map[string]report.Pos{}
-	for _, e := range keys {
-		c.In(e.Key.S, func() {
-			name, optional := strings.CutPrefix(e.Key.S, "-")
-			if first, dup := given[name]; dup {
-				c.Errorf(e.Key.At, "duplicate-key", "keep one of the two; an override must write the leading - as the base does",
-					"the same %s is given at %s", what, first)
-				return
-			}
-			given[name] = e.Key.At
-			do(name, optional, e)
-		})
-	}
+	shape.Entries(c.Checker, v, func(e shape.Entry[shape.Text]) {
+		name, optional := strings.CutPrefix(e.Key.S, "-")
+		if first, dup := given[name]; dup {
+			c.Errorf(e.Key.At, "duplicate-key", "keep one of the two; an override must write the leading - as the base does",
+				"the same %s is given at %s", what, first)
+			return
+		}
+		given[name] = e.Key.At
+		do(name, optional, e)
+	})
 }
 
 // directory is one whose reader passes over some of the names in it.

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/caisson-os/caisson/internal/plain"
 	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/spec/rules"
 	"github.com/caisson-os/caisson/spec/site/report"
@@ -20,11 +21,8 @@ type limitDoc spec.Limit
 var limitsModule = Module{Name: "limits", Doc: reflect.TypeFor[shape.Raw[shape.Map[limitDoc]]](), About: "lines of limits.conf(5)",
 	Compile: (*Checker).limits,
 	Paths:   []string{"/etc/security/limits.d/60-caisson-*"},
-	Lines: func(i *spec.Items) (out []Line) {
-		for _, l := range i.Limits {
-			out = append(out, Line{l.ID, l.Domain + " " + l.Type + " " + l.Item + " " + l.Value})
-		}
-		return out
+	Lines: func(i *spec.Items) []Line {
+		return plain.Each(i.Limits, func(l spec.Limit) Line { return Line{l.ID, l.Domain + " " + l.Type + " " + l.Item + " " + l.Value} })
 	},
 }
 
@@ -32,30 +30,26 @@ var limitsModule = Module{Name: "limits", Doc: reflect.TypeFor[shape.Raw[shape.M
 func (c *Checker) checkID(t shape.Text) bool { return c.Valid(t.At, rules.ID(t.S)) }
 
 func (c *Checker) limits(v *tree.Value, f *Fragment) {
-	var d shape.Map[limitDoc]
-	c.Decode(v, &d)
 	seen := map[[3]string]shape.Text{}
-	for _, e := range d {
-		c.In(e.Key.S, func() {
-			limit, at := spec.Limit(e.Val), v.Get(e.Key.S)
-			if limit.Item == "" || limit.Domain == "" || limit.Value == "" || limit.Type == "" {
-				c.emptyTexts(at, "domain", "type", "item", "value")
-				return
+	shape.Entries(c.Checker, v, func(e shape.Entry[limitDoc]) {
+		limit, at := spec.Limit(e.Val), v.Get(e.Key.S)
+		if limit.Item == "" || limit.Domain == "" || limit.Value == "" || limit.Type == "" {
+			c.emptyTexts(at, "domain", "type", "item", "value")
+			return
+		}
+		limit.ID = e.Key.S
+		c.ValidIn(e.Key.At, at, rules.Limit(limit))
+		for _, kind := range limitKinds(limit.Type) {
+			key := [3]string{limit.Domain, kind, limit.Item}
+			if first, dup := seen[key]; dup {
+				c.Warnf(e.Key.At, "duplicate", "", "the same limit is set by %s at %s; the last name in order wins", first.S, first.At)
+				break
 			}
-			limit.ID = e.Key.S
-			c.ValidIn(e.Key.At, at, rules.Limit(limit))
-			for _, kind := range limitKinds(limit.Type) {
-				key := [3]string{limit.Domain, kind, limit.Item}
-				if first, dup := seen[key]; dup {
-					c.Warnf(e.Key.At, "duplicate", "", "the same limit is set by %s at %s; the last name in order wins", first.S, first.At)
-					break
-				}
-				seen[key] = e.Key
-			}
-			f.own(rules.LimitFile(limit.ID), e.Key.At)
-			f.Items.Limits = append(f.Items.Limits, limit)
-		})
-	}
+			seen[key] = e.Key
+		}
+		f.own(rules.LimitFile(limit.ID), e.Key.At)
+		f.Items.Limits = append(f.Items.Limits, limit)
+	})
 	slices.SortFunc(f.Items.Limits, func(a, b spec.Limit) int { return strings.Compare(a.ID, b.ID) })
 }
 

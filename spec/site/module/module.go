@@ -151,8 +151,7 @@ func fill[T any](to *T, from T) {
 }
 
 // Conf returns the modules of conf: all but the machine settings.
-func Conf() []*Module {
-	var out []*Module
+func Conf() (out []*Module) {
 	for i := range All {
 		if All[i].Name != Machine {
 			out = append(out, &All[i])
@@ -172,9 +171,7 @@ func Keys(i *spec.Items) (out []spec.ItemKey) {
 		if m.Keys == nil {
 			continue
 		}
-		for _, key := range m.Keys(i) {
-			out = append(out, spec.ItemKey{Item: m.Name, Key: key})
-		}
+		out = append(out, plain.Each(m.Keys(i), func(key string) spec.ItemKey { return spec.ItemKey{Item: m.Name, Key: key} })...)
 	}
 	slices.SortFunc(out, func(a, b spec.ItemKey) int { return cmp.Or(cmp.Compare(a.Item, b.Item), cmp.Compare(a.Key, b.Key)) })
 	return out
@@ -193,13 +190,10 @@ func (*ModulesDoc) Schema(g *shape.Generator) any { return g.Fields("modules", C
 // RealtimeFields are the keys of an operation's conf.
 func RealtimeFields() []shape.Field { return fields(func(m *Module) bool { return m.Keys != nil }) }
 
-func fields(with func(*Module) bool) (out []shape.Field) {
-	for _, m := range Conf() {
-		if with(m) {
-			out = append(out, shape.Field{Name: m.Name, Type: m.Doc, Doc: m.About})
-		}
-	}
-	return out
+func fields(with func(*Module) bool) []shape.Field {
+	return plain.Pick(Conf(), func(m *Module) (shape.Field, bool) {
+		return shape.Field{Name: m.Name, Type: m.Doc, Doc: m.About}, with(m)
+	})
 }
 
 // ConfFields are the keys of conf.

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/caisson-os/caisson/internal/plain"
 	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/spec/rules"
 	"github.com/caisson-os/caisson/spec/site/report"
@@ -24,20 +25,13 @@ type kernelModulesDoc struct {
 var modulesModule = Module{Name: "modules", Doc: reflect.TypeFor[shape.Raw[kernelModulesDoc]](),
 	About: "kernel modules and their parameters",
 	Paths: []string{rules.ModulesLoadFile, rules.ModprobeFile}, Normal: normalModules, Compile: (*Checker).modules,
-	Lines: func(i *spec.Items) (out []Line) {
+	Lines: func(i *spec.Items) []Line {
 		if i.Modules == nil {
 			return nil
 		}
-		for _, name := range i.Modules.Load {
-			out = append(out, Line{name, "loaded"})
-		}
-		for _, p := range i.Modules.Parameters {
-			out = append(out, Line{p.Module + "." + p.Name, p.Value})
-		}
-		for _, name := range i.Modules.Blacklist {
-			out = append(out, Line{name, "blacklisted"})
-		}
-		return out
+		return slices.Concat(plain.Each(i.Modules.Load, func(name string) Line { return Line{name, "loaded"} }),
+			plain.Each(i.Modules.Parameters, func(p spec.ModuleParameter) Line { return Line{p.Module + "." + p.Name, p.Value} }),
+			plain.Each(i.Modules.Blacklist, func(name string) Line { return Line{name, "blacklisted"} }))
 	},
 }
 
@@ -54,8 +48,7 @@ func normalModules(c *shape.Checker, v *tree.Value) *tree.Value {
 }
 
 func (c *Checker) modules(v *tree.Value, f *Fragment) {
-	var d kernelModulesDoc
-	c.Decode(v, &d)
+	d := shape.Read[kernelModulesDoc](c.Checker, v)
 	var m spec.Modules
 	for _, l := range []struct {
 		name string

@@ -71,32 +71,28 @@ var networkTypes = []string{"nfs", "nfs4", "cifs", "smb3", "ceph", "glusterfs", 
 var runtimeDirs = []string{"/var/lib/containerd", "/var/lib/docker", "/var/lib/kubelet"}
 
 func (c *Checker) mounts(v *tree.Value, f *Fragment) {
-	var d shape.Map[mountDoc]
-	c.Decode(v, &d)
 	targets := map[string]shape.Text{}
-	for _, e := range d {
-		c.In(e.Key.S, func() {
-			c.checkID(e.Key)
-			if e.Val.V == nil {
-				return
-			}
-			if e.Val.Type.S == "swap" {
-				c.swap(e, f)
-				return
-			}
-			m, ok := c.mount(e)
-			if !ok {
-				return
-			}
-			if first, dup := targets[m.Target]; dup {
-				c.Errorf(e.Val.Target.At, "duplicate-target", "", "%s is the target of %s already, at %s", m.Target, first.S, first.At)
-				return
-			}
-			targets[m.Target] = e.Key
-			f.own(m.Target, e.Val.Target.At)
-			f.Items.Mounts = append(f.Items.Mounts, m)
-		})
-	}
+	shape.Entries(c.Checker, v, func(e shape.Entry[mountDoc]) {
+		c.checkID(e.Key)
+		if e.Val.V == nil {
+			return
+		}
+		if e.Val.Type.S == "swap" {
+			c.swap(e, f)
+			return
+		}
+		m, ok := c.mount(e)
+		if !ok {
+			return
+		}
+		if first, dup := targets[m.Target]; dup {
+			c.Errorf(e.Val.Target.At, "duplicate-target", "", "%s is the target of %s already, at %s", m.Target, first.S, first.At)
+			return
+		}
+		targets[m.Target] = e.Key
+		f.own(m.Target, e.Val.Target.At)
+		f.Items.Mounts = append(f.Items.Mounts, m)
+	})
 	slices.SortFunc(f.Items.Mounts, func(a, b spec.Mount) int { return strings.Compare(a.ID, b.ID) })
 	slices.SortFunc(f.Items.Swaps, func(a, b spec.Swap) int { return strings.Compare(a.Device, b.Device) })
 }
@@ -105,13 +101,10 @@ func (c *Checker) mounts(v *tree.Value, f *Fragment) {
 func (c *Checker) swap(e shape.Entry[mountDoc], f *Fragment) {
 	d := e.Val
 	c.emptyTexts(d.V, "device")
-	if d.Target.S != "none" && d.Target.S != "swap" {
-		c.Errorf(d.Target.At, "combination", "write mnt_tgt: none", "swap space has no target")
-	}
+	c.Refuse(d.Target.S != "none" && d.Target.S != "swap", d.Target.At, "combination", "write mnt_tgt: none", "swap space has no target")
 	for _, order := range []shape.Words{d.Before, d.After} {
-		if len(order.List) > 0 {
-			c.Errorf(order.At, "combination", "leave it out", "swap space has no place in the order of units: it is used as soon as it is there")
-		}
+		c.Refuse(len(order.List) > 0, order.At, "combination", "leave it out",
+			"swap space has no place in the order of units: it is used as soon as it is there")
 	}
 	s := spec.Swap{Device: d.Device.S}
 	for o := range strings.SplitSeq(d.Options.S, ",") {
@@ -138,11 +131,10 @@ func (c *Checker) mount(e shape.Entry[mountDoc]) (spec.Mount, bool) {
 	}
 	m := spec.Mount{ID: e.Key.S, Device: d.Device.S, Target: path.Clean(d.Target.S), Type: d.Type.S,
 		Before: d.Before.List, After: d.After.List}
-	for _, o := range strings.Split(d.Options.S, ",") {
-		if o = strings.TrimSpace(o); o != "" {
-			m.Options = append(m.Options, o)
-		}
-	}
+	m.Options = plain.Pick(strings.Split(d.Options.S, ","), func(o string) (string, bool) {
+		o = strings.TrimSpace(o)
+		return o, o != ""
+	})
 	for _, t := range []shape.Text{d.Target, d.Device, d.Type, d.Options} {
 		if strings.ContainsAny(t.S, "\n\r") {
 			c.Errorf(t.At, "text", "", "a value must be one line")
@@ -152,12 +144,10 @@ func (c *Checker) mount(e shape.Entry[mountDoc]) (spec.Mount, bool) {
 	if !c.Valid(d.Target.At, rules.AuthoredPath(d.Target.S)) {
 		return m, false
 	}
-	if slices.Contains(runtimeDirs, m.Target) && m.Type == "overlay" {
-		c.Errorf(d.Type.At, "contradiction", "use a disk or tmpfs", "a container runtime cannot stack overlays on an overlay at %s", m.Target)
-	}
-	if slices.Contains(c.Kept, m.Target) {
-		c.Errorf(d.Target.At, "contradiction", "remove one of the two", "%s is kept on the state disk by layer.persist", m.Target)
-	}
+	c.Refuse(slices.Contains(runtimeDirs, m.Target) && m.Type == "overlay", d.Type.At, "contradiction", "use a disk or tmpfs",
+		"a container runtime cannot stack overlays on an overlay at %s", m.Target)
+	c.Refuse(slices.Contains(c.Kept, m.Target), d.Target.At, "contradiction", "remove one of the two",
+		"%s is kept on the state disk by layer.persist", m.Target)
 	c.ValidFields(e.Key.At, map[string]report.Pos{"target": d.Target.At, "device": d.Device.At, "type": d.Type.At, "options": d.Options.At,
 		"before": d.Before.At, "after": d.After.At}, rules.Mount(m))
 	if !d.After.Set() && (slices.Contains(networkTypes, m.Type) || slices.Contains(m.Options, "_netdev")) {

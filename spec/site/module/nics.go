@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/caisson-os/caisson/internal/plain"
 	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/spec/rules"
 	"github.com/caisson-os/caisson/spec/site/report"
@@ -44,9 +45,7 @@ var nicsModule = Module{Name: "nics", Doc: reflect.TypeFor[shape.Raw[shape.Map[n
 	Lines: func(i *spec.Items) (out []Line) {
 		for _, n := range i.NICs {
 			words := []string{n.Match.String() + ":"}
-			for _, s := range n.Settings {
-				words = append(words, s.Group+" "+s.Name+" "+s.Value)
-			}
+			words = append(words, plain.Each(n.Settings, func(s spec.NICSetting) string { return s.Group + " " + s.Name + " " + s.Value })...)
 			out = append(out, Line{n.ID, strings.Join(words, " ")})
 		}
 		return out
@@ -80,37 +79,31 @@ func each(c *shape.Checker, v *tree.Value, to func(*tree.Value) *tree.Value) *tr
 }
 
 func (c *Checker) nics(v *tree.Value, f *Fragment) {
-	var d shape.Map[nicDoc]
-	c.Decode(v, &d)
-	for _, e := range d {
-		c.In(e.Key.S, func() {
-			if e.Val.V == nil || !c.checkID(e.Key) {
-				return
-			}
-			n := spec.NIC{ID: e.Key.S, Match: spec.NICMatch(e.Val.Match)}
-			n.Match.MAC, n.Match.PCI = strings.ToLower(n.Match.MAC), strings.ToLower(n.Match.PCI)
-			m := e.Val.V.Get("match")
-			at := cmp.Or(c.At(m, "name"), c.At(m, "mac"), c.At(m, "driver"), c.At(m, "pci"), e.Key.At)
-			if n.Match == (spec.NICMatch{}) {
-				n.Match.Name = e.Key.S
-			}
-			c.Valid(at, rules.NICMatch(n.Match))
-			for group, settings := range map[string]shape.Map[shape.Text]{"ring": e.Val.Ring, "channels": e.Val.Channels, "coalesce": e.Val.Coalesce,
-				"pause": e.Val.Pause, "link": e.Val.Link, "private": e.Val.Private, spec.NICFeatures: e.Val.Features} {
-				c.In(group, func() {
-					n.Settings = append(n.Settings, c.nicSettings(group, settings)...)
-				})
-			}
-			slices.SortFunc(n.Settings, func(a, b spec.NICSetting) int {
-				return cmp.Or(strings.Compare(a.Group, b.Group), strings.Compare(a.Name, b.Name))
+	shape.Entries(c.Checker, v, func(e shape.Entry[nicDoc]) {
+		if e.Val.V == nil || !c.checkID(e.Key) {
+			return
+		}
+		n := spec.NIC{ID: e.Key.S, Match: spec.NICMatch(e.Val.Match)}
+		n.Match.MAC, n.Match.PCI = strings.ToLower(n.Match.MAC), strings.ToLower(n.Match.PCI)
+		m := e.Val.V.Get("match")
+		at := cmp.Or(c.At(m, "name"), c.At(m, "mac"), c.At(m, "driver"), c.At(m, "pci"), e.Key.At)
+		if n.Match == (spec.NICMatch{}) {
+			n.Match.Name = e.Key.S
+		}
+		c.Valid(at, rules.NICMatch(n.Match))
+		for group, settings := range map[string]shape.Map[shape.Text]{"ring": e.Val.Ring, "channels": e.Val.Channels, "coalesce": e.Val.Coalesce,
+			"pause": e.Val.Pause, "link": e.Val.Link, "private": e.Val.Private, spec.NICFeatures: e.Val.Features} {
+			c.In(group, func() {
+				n.Settings = append(n.Settings, c.nicSettings(group, settings)...)
 			})
-			if len(n.Settings) == 0 {
-				c.Errorf(e.Val.V.At, "required", "write ring, channels, coalesce, pause, link, private or features",
-					"nothing is asked of the interface")
-			}
-			f.Items.NICs = append(f.Items.NICs, n)
+		}
+		slices.SortFunc(n.Settings, func(a, b spec.NICSetting) int {
+			return cmp.Or(strings.Compare(a.Group, b.Group), strings.Compare(a.Name, b.Name))
 		})
-	}
+		c.Refuse(len(n.Settings) == 0, e.Val.V.At, "required", "write ring, channels, coalesce, pause, link, private or features",
+			"nothing is asked of the interface")
+		f.Items.NICs = append(f.Items.NICs, n)
+	})
 	slices.SortFunc(f.Items.NICs, func(a, b spec.NIC) int { return strings.Compare(a.ID, b.ID) })
 }
 
@@ -135,11 +128,10 @@ var ethtoolModule = Module{Name: "ethtool", Doc: reflect.TypeFor[shape.Raw[shape
 	About:  "offload features by interface",
 	Normal: normalEthtool, Compile: (*Checker).ethtool,
 	Flag: func(path []string) bool { return len(path) == 2 },
-	Lines: func(i *spec.Items) (out []Line) {
-		for _, f := range i.Ethtool {
-			out = append(out, Line{f.Interface + "/" + f.Feature, map[bool]string{true: "on", false: "off"}[f.On]})
-		}
-		return out
+	Lines: func(i *spec.Items) []Line {
+		return plain.Each(i.Ethtool, func(f spec.Feature) Line {
+			return Line{f.Interface + "/" + f.Feature, map[bool]string{true: "on", false: "off"}[f.On]}
+		})
 	},
 }
 
@@ -168,30 +160,26 @@ func normalEthtool(c *shape.Checker, v *tree.Value) *tree.Value {
 }
 
 func (c *Checker) ethtool(v *tree.Value, f *Fragment) {
-	var d shape.Map[shape.Map[shape.Text]]
-	c.Decode(v, &d)
-	for _, nic := range d {
-		c.In(nic.Key.S, func() {
-			c.Valid(nic.Key.At, rules.Interface(nic.Key.S))
-			for _, e := range nic.Val {
-				if e.Null {
-					continue // said already
-				}
-				c.In(e.Key.S, func() {
-					on, ok := shape.FlagWord(e.Val.S)
-					if !ok {
-						hint := "a feature is on or off"
-						if strings.Trim(e.Val.S, "0123456789") == "" {
-							hint = "lengths of rings, numbers of queues and coalescing are conf.nics, as in nics: {" + nic.Key.S + ": {ring: {rx: 4096}}}"
-						}
-						c.Errorf(cmp.Or(e.Val.At, e.Key.At), "enum", hint, "Expected 'on' or 'off', got '%s'", e.Val.S)
-					}
-					c.Valid(e.Key.At, rules.Feature(e.Key.S))
-					f.Items.Ethtool = append(f.Items.Ethtool, spec.Feature{Interface: nic.Key.S, Feature: e.Key.S, On: on})
-				})
+	shape.Entries(c.Checker, v, func(nic shape.Entry[shape.Map[shape.Text]]) {
+		c.Valid(nic.Key.At, rules.Interface(nic.Key.S))
+		for _, e := range nic.Val {
+			if e.Null {
+				continue // said already
 			}
-		})
-	}
+			c.In(e.Key.S, func() {
+				on, ok := shape.FlagWord(e.Val.S)
+				if !ok {
+					hint := "a feature is on or off"
+					if strings.Trim(e.Val.S, "0123456789") == "" {
+						hint = "lengths of rings, numbers of queues and coalescing are conf.nics, as in nics: {" + nic.Key.S + ": {ring: {rx: 4096}}}"
+					}
+					c.Errorf(cmp.Or(e.Val.At, e.Key.At), "enum", hint, "Expected 'on' or 'off', got '%s'", e.Val.S)
+				}
+				c.Valid(e.Key.At, rules.Feature(e.Key.S))
+				f.Items.Ethtool = append(f.Items.Ethtool, spec.Feature{Interface: nic.Key.S, Feature: e.Key.S, On: on})
+			})
+		}
+	})
 	slices.SortFunc(f.Items.Ethtool, func(a, b spec.Feature) int {
 		return cmp.Or(strings.Compare(a.Interface, b.Interface), strings.Compare(a.Feature, b.Feature))
 	})

@@ -87,8 +87,7 @@ func normalPermList(v *tree.Value) *tree.Value {
 }
 
 func (c *Checker) perm(v *tree.Value, f *Fragment) {
-	var d permDoc
-	c.Decode(v, &d)
+	d := shape.Read[permDoc](c.Checker, v)
 	p := spec.Perm{Rerun: d.Rerun.S, IgnoreMissing: d.IgnoreMissing.On}
 	if d.Rerun.Set() && !slices.Contains(rules.RerunPolicies, d.Rerun.S) {
 		c.Errorf(d.Rerun.At, "enum", report.DidYouMean(d.Rerun.S, rules.RerunPolicies), "BAD 'rerun_policy' Got '%s'", d.Rerun.S)
@@ -97,17 +96,15 @@ func (c *Checker) perm(v *tree.Value, f *Fragment) {
 	p.Interval = c.interval(d.Interval, "rerun_interval", "", d.Rerun.S == "" || d.Rerun.S == "always", "'rerun_policy' must be 'always'")
 	inLayer, onNode := p, p
 	inLayer.Rerun, inLayer.Interval = "", 0
-	for i, e := range d.Paths {
-		c.Within([]string{"paths", shape.Nth(i)}, func() {
-			for _, one := range c.permPaths(v.Get("paths").List[i], e) {
-				if c.Layer && baked(one.Path) {
-					inLayer.Paths = append(inLayer.Paths, one)
-				} else {
-					onNode.Paths = append(onNode.Paths, one)
-				}
+	shape.Each(c.Checker, "paths", d.Paths, func(i int, e spec.PermPath) {
+		for _, one := range c.permPaths(v.Get("paths").List[i], e) {
+			if c.Layer && baked(one.Path) {
+				inLayer.Paths = append(inLayer.Paths, one)
+			} else {
+				onNode.Paths = append(onNode.Paths, one)
 			}
-		})
-	}
+		}
+	})
 	if len(inLayer.Paths) > 0 {
 		f.Recipe.Perm = &inLayer
 	}
@@ -134,9 +131,8 @@ func (c *Checker) permPaths(v *tree.Value, d spec.PermPath) []spec.PermPath {
 			continue
 		}
 		clean := path.Clean(p)
-		if (clean == "/etc/shadow" || clean == "/etc/sudoers") && mode.Apply(0o640, false)&7 != 0 {
-			c.Errorf(c.At(v, "permissions"), "dangerous", "0640 at most", "%s must not be readable by everyone", clean)
-		}
+		c.Refuse((clean == "/etc/shadow" || clean == "/etc/sudoers") && mode.Apply(0o640, false)&7 != 0, c.At(v, "permissions"), "dangerous",
+			"0640 at most", "%s must not be readable by everyone", clean)
 		entry := spec.PermPath{Path: clean, Owner: d.Owner, Group: d.Group, Mode: mode.String()}
 		c.ValidIn(c.At(v), v, rules.PermPath(entry))
 		out = append(out, entry)

@@ -3,6 +3,7 @@
 package module
 
 import (
+	"cmp"
 	"reflect"
 	"slices"
 
@@ -32,9 +33,7 @@ func (d *valueDoc) Decode(c *shape.Checker, v *tree.Value) {
 		c.Decode(v, &d.Text)
 		return
 	}
-	var s secretValue
-	c.Decode(v, &s)
-	d.Secret = s.Secret
+	d.Secret = shape.Read[secretValue](c, v).Secret
 }
 
 // AlsoText says to package shape that a text is the usual form.
@@ -64,11 +63,8 @@ func (c *Checker) knowsSecret(name string, at report.Pos) {
 	if slices.Contains(c.Secrets, name) {
 		return
 	}
-	hint := report.DidYouMean(name, c.Secrets)
-	if hint == "" {
-		hint = "secrets: of the site names them"
-	}
-	c.Errorf(at, "unknown-secret", hint, "the site has no secret %.80q", name)
+	c.Errorf(at, "unknown-secret", cmp.Or(report.DidYouMean(name, c.Secrets), "secrets: of the site names them"),
+		"the site has no secret %.80q", name)
 }
 
 // machine compiles the machine settings, whose credentials are secrets of the site.

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/caisson-os/caisson/internal/plain"
 	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/spec/rules"
 	"github.com/caisson-os/caisson/spec/site/report"
@@ -18,18 +19,9 @@ import (
 var sysctlModule = Module{Name: "sysctl", Doc: reflect.TypeFor[shape.Raw[shape.Map[shape.Text]]](),
 	About:  "kernel parameters, in dot or slash spelling",
 	Normal: normalSysctl, Compile: (*Checker).sysctl,
-	Keys: func(i *spec.Items) (keys []string) {
-		for _, s := range i.Sysctl {
-			keys = append(keys, s.Key)
-		}
-		return keys
-	},
+	Keys: func(i *spec.Items) []string { return plain.Each(i.Sysctl, func(s spec.Sysctl) string { return s.Key }) },
 	Lines: func(i *spec.Items) []Line {
-		out := make([]Line, 0, len(i.Sysctl))
-		for _, s := range i.Sysctl {
-			out = append(out, Line{rules.SysctlName(s.Key), printed(s.Value, s.Optional)})
-		}
-		return out
+		return plain.Each(i.Sysctl, func(s spec.Sysctl) Line { return Line{rules.SysctlName(s.Key), printed(s.Value, s.Optional)} })
 	},
 }
 
@@ -51,10 +43,8 @@ func normalSysctl(c *shape.Checker, v *tree.Value) *tree.Value {
 }
 
 func (c *Checker) sysctl(v *tree.Value, f *Fragment) {
-	var keys shape.Map[shape.Text]
-	c.Decode(v, &keys)
 	given := map[string]shape.Entry[shape.Text]{}
-	c.optionals(keys, "key", func(key string, optional bool, e shape.Entry[shape.Text]) {
+	c.optionals(v, "key", func(key string, optional bool, e shape.Entry[shape.Text]) {
 		path := rules.SysctlPath(key)
 		given[path] = e
 		value := strings.TrimRight(e.Val.S, "\n\r")
@@ -114,17 +104,9 @@ func (c *Checker) dangerousSysctl(path string, e shape.Entry[shape.Text]) {
 var sysfsModule = Module{Name: "sysfs", Doc: reflect.TypeFor[shape.Raw[shape.Map[shape.Text]]](),
 	About:  "attributes of the kernel and its devices below /sys, and affinities below /proc/irq",
 	Normal: normalSysfs, Compile: (*Checker).sysfs,
-	Keys: func(i *spec.Items) (keys []string) {
-		for _, s := range i.Sysfs {
-			keys = append(keys, s.Path)
-		}
-		return keys
-	},
-	Lines: func(i *spec.Items) (out []Line) {
-		for _, s := range i.Sysfs {
-			out = append(out, Line{s.Path, printed(s.Value, s.Optional)})
-		}
-		return out
+	Keys: func(i *spec.Items) []string { return plain.Each(i.Sysfs, func(s spec.Sysfs) string { return s.Path }) },
+	Lines: func(i *spec.Items) []Line {
+		return plain.Each(i.Sysfs, func(s spec.Sysfs) Line { return Line{s.Path, printed(s.Value, s.Optional)} })
 	},
 }
 
@@ -140,9 +122,7 @@ func normalSysfs(c *shape.Checker, v *tree.Value) *tree.Value {
 }
 
 func (c *Checker) sysfs(v *tree.Value, f *Fragment) {
-	var keys shape.Map[shape.Text]
-	c.Decode(v, &keys)
-	c.optionals(keys, "path", func(name string, optional bool, e shape.Entry[shape.Text]) {
+	c.optionals(v, "path", func(name string, optional bool, e shape.Entry[shape.Text]) {
 		s := spec.Sysfs{Path: name, Value: strings.TrimRight(e.Val.S, "\n\r"), Optional: optional}
 		c.ValidFields(e.Key.At, map[string]report.Pos{"value": e.Val.At}, rules.Sysfs(s))
 		f.Items.Sysfs = append(f.Items.Sysfs, s)

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/caisson-os/caisson/internal/plain"
 	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/spec/rules"
 	"github.com/caisson-os/caisson/spec/rules/credential"
@@ -38,18 +39,14 @@ var uamliteModule = Module{Name: "uamlite", Image: true, Doc: reflect.TypeFor[sh
 	Paths: []string{"/etc/passwd", "/etc/shadow", "/etc/group", "/etc/gshadow", "/etc/subuid", "/etc/subgid",
 		"/etc/sudoers.d/60-caisson-*", "/etc/ssh/authorized_keys.d/*"},
 	Baked: func(r *spec.Recipe) any { return r.Accounts },
-	NeedsLayer: func(r *spec.Recipe) (out []spec.NeedsLayer) {
-		for _, u := range r.Accounts.Users {
-			out = append(out, spec.NeedsLayer{Item: "uamlite", Key: u.Name, To: "account"})
-		}
-		return out
+	NeedsLayer: func(r *spec.Recipe) []spec.NeedsLayer {
+		return plain.Each(r.Accounts.Users, func(u spec.User) spec.NeedsLayer {
+			return spec.NeedsLayer{Item: "uamlite", Key: u.Name, To: "account"}
+		})
 	},
 	Kinds: []string{"passwords"},
-	Lines: func(i *spec.Items) (out []Line) {
-		for _, p := range i.Passwords {
-			out = append(out, Line{p.User, "secret " + p.Secret})
-		}
-		return out
+	Lines: func(i *spec.Items) []Line {
+		return plain.Each(i.Passwords, func(p spec.Password) Line { return Line{p.User, "secret " + p.Secret} })
 	},
 	Flag: func(path []string) bool {
 		return slices.Contains([]string{"purge_expired_users", "users/*/user_sudo"}, strings.Join(path, "/"))
@@ -57,49 +54,44 @@ var uamliteModule = Module{Name: "uamlite", Image: true, Doc: reflect.TypeFor[sh
 }
 
 func (c *Checker) uamlite(v *tree.Value, f *Fragment) {
-	var d uamliteDoc
-	c.Decode(v, &d)
+	d := shape.Read[uamliteDoc](c.Checker, v)
 	f.Recipe.Accounts.PurgeExpired, f.Recipe.Accounts.Builtin = d.Purge.On, d.Builtin.S
 	if d.Builtin.Set() {
 		c.In("builtin_account", func() { c.Valid(d.Builtin.At, rules.User(d.Builtin.S)) })
 	}
 	names, uids := map[string]shape.Text{}, map[int64]shape.Text{}
 	wayIn := false
-	for i, u := range d.Users {
-		c.Within([]string{"users", shape.Nth(i)}, func() {
-			if !u.Name.Set() {
-				return
+	shape.Each(c.Checker, "users", d.Users, func(_ int, u userDoc) {
+		if !u.Name.Set() {
+			return
+		}
+		if u.Name.S == "root" {
+			c.Errorf(u.Name.At, "user-name", "", "root cannot be managed as a user")
+			return
+		}
+		if !c.Valid(u.Name.At, rules.User(u.Name.S)) {
+			return
+		}
+		if first, dup := names[u.Name.S]; dup {
+			c.Errorf(u.Name.At, "duplicate-user", "", "user %s is given already, at %s", u.Name.S, first.At)
+			return
+		}
+		names[u.Name.S] = u.Name
+		if u.UID.Set() {
+			if first, dup := uids[u.UID.N]; dup {
+				c.Errorf(u.UID.At, "duplicate-user", "", "uid %d belongs to %s", u.UID.N, first.S)
 			}
-			if u.Name.S == "root" {
-				c.Errorf(u.Name.At, "user-name", "", "root cannot be managed as a user")
-				return
-			}
-			if !c.Valid(u.Name.At, rules.User(u.Name.S)) {
-				return
-			}
-			if first, dup := names[u.Name.S]; dup {
-				c.Errorf(u.Name.At, "duplicate-user", "", "user %s is given already, at %s", u.Name.S, first.At)
-				return
-			}
-			names[u.Name.S] = u.Name
-			if u.UID.Set() {
-				if first, dup := uids[u.UID.N]; dup {
-					c.Errorf(u.UID.At, "duplicate-user", "", "uid %d belongs to %s", u.UID.N, first.S)
-				}
-				uids[u.UID.N] = u.Name
-				if u.UID.N < 1000 || u.UID.N > 59999 {
-					c.Errorf(u.UID.At, "range", "give one of these, and change files on disks by chown --from",
-						"a user's uid is between 1000 and 59999, not %d", u.UID.N)
-				}
-			}
-			user := c.user(u)
-			wayIn = wayIn || Administers(user)
-			f.Recipe.Accounts.Users = append(f.Recipe.Accounts.Users, user)
-			if u.Password.Secret.Set() && c.Layer { // an attached host keeps its accounts
-				f.Items.Passwords = append(f.Items.Passwords, spec.Password{User: user.Name, Secret: u.Password.Secret.S})
-			}
-		})
-	}
+			uids[u.UID.N] = u.Name
+			c.Refuse(u.UID.N < 1000 || u.UID.N > 59999, u.UID.At, "range", "give one of these, and change files on disks by chown --from",
+				"a user's uid is between 1000 and 59999, not %d", u.UID.N)
+		}
+		user := c.user(u)
+		wayIn = wayIn || Administers(user)
+		f.Recipe.Accounts.Users = append(f.Recipe.Accounts.Users, user)
+		if u.Password.Secret.Set() && c.Layer { // an attached host keeps its accounts
+			f.Items.Passwords = append(f.Items.Passwords, spec.Password{User: user.Name, Secret: u.Password.Secret.S})
+		}
+	})
 	slices.SortFunc(f.Items.Passwords, func(a, b spec.Password) int { return strings.Compare(a.User, b.User) })
 	if d.Builtin.Set() && !wayIn {
 		c.In("builtin_account", func() {
@@ -130,27 +122,24 @@ func (c *Checker) user(d userDoc) spec.User {
 	case len(*d.Keys) == 1 && (*d.Keys)[0].S == "Unmanaged":
 	default:
 		u.Keys = []string{}
-		for i, k := range *d.Keys {
-			c.Within([]string{"user_sshkeys", shape.Nth(i)}, func() {
-				line := strings.TrimSpace(k.S)
-				if problem := credential.SSHKeyProblem(line); problem != "" {
-					c.Errorf(k.At, "ssh-key", "a line of authorized_keys, see sshd(8)", "BAD SSH KEY FOR '%s': %s", u.Name, problem)
-				} else if strings.ContainsFunc(line, rules.Hidden) {
-					c.Errorf(k.At, "ssh-key", "write its comment again", "BAD SSH KEY FOR '%s': it has a character that is not shown", u.Name)
-				} else if strings.Contains(line, "ssh-dss ") {
-					c.Warnf(k.At, "ssh-key", "use an ed25519 key", "sshd takes no DSA keys any more")
-				}
-				u.Keys = append(u.Keys, line)
-			})
-		}
+		shape.Each(c.Checker, "user_sshkeys", *d.Keys, func(_ int, k shape.Block) {
+			line := strings.TrimSpace(k.S)
+			if problem := credential.SSHKeyProblem(line); problem != "" {
+				c.Errorf(k.At, "ssh-key", "a line of authorized_keys, see sshd(8)", "BAD SSH KEY FOR '%s': %s", u.Name, problem)
+			} else if strings.ContainsFunc(line, rules.Hidden) {
+				c.Errorf(k.At, "ssh-key", "write its comment again", "BAD SSH KEY FOR '%s': it has a character that is not shown", u.Name)
+			} else if strings.Contains(line, "ssh-dss ") {
+				c.Warnf(k.At, "ssh-key", "use an ed25519 key", "sshd takes no DSA keys any more")
+			}
+			u.Keys = append(u.Keys, line)
+		})
 	}
 	for _, g := range d.Groups {
 		c.Valid(g.At, rules.User(g.S))
 		u.Groups = append(u.Groups, g.S)
 	}
-	if d.Shell.Set() && (!strings.HasPrefix(d.Shell.S, "/") || strings.ContainsAny(d.Shell.S, ": \n")) {
-		c.Errorf(d.Shell.At, "path", "", "%q is not the path of a shell", d.Shell.S)
-	}
+	c.Refuse(d.Shell.Set() && (!strings.HasPrefix(d.Shell.S, "/") || strings.ContainsAny(d.Shell.S, ": \n")), d.Shell.At, "path", "",
+		"%q is not the path of a shell", d.Shell.S)
 	return u
 }
 

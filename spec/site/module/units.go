@@ -3,12 +3,12 @@
 package module
 
 import (
-	"fmt"
 	"path"
 	"reflect"
 	"slices"
 	"strings"
 
+	"github.com/caisson-os/caisson/internal/plain"
 	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/spec/rules"
 	"github.com/caisson-os/caisson/spec/site/report"
@@ -34,21 +34,14 @@ var unitsModule = Module{Name: "units", Doc: reflect.TypeFor[shape.Raw[shape.Map
 	// A unit may hold a secret: of texts only their identity is shown.
 	Lines: func(i *spec.Items) (out []Line) {
 		for _, u := range i.Units {
-			var words []string
-			for _, w := range []string{u.State, u.Run} {
-				if w != "" {
-					words = append(words, w)
-				}
-			}
+			words := slices.DeleteFunc([]string{u.State, u.Run}, func(w string) bool { return w == "" })
 			if u.Restart {
 				words = append(words, "restarted on change")
 			}
 			if u.Content != "" {
 				words = append(words, "file "+identity(u.Content))
 			}
-			for _, d := range u.DropIns {
-				words = append(words, fmt.Sprintf("%s %s", d.Name, identity(d.Content)))
-			}
+			words = append(words, plain.Each(u.DropIns, func(d spec.DropIn) string { return d.Name + " " + identity(d.Content) })...)
 			out = append(out, Line{u.Name, strings.Join(words, ", ")})
 		}
 		return out
@@ -56,41 +49,34 @@ var unitsModule = Module{Name: "units", Doc: reflect.TypeFor[shape.Raw[shape.Map
 }
 
 func (c *Checker) units(v *tree.Value, f *Fragment) {
-	var d shape.Map[unitDoc]
-	c.Decode(v, &d)
-	for _, e := range d {
-		c.In(e.Key.S, func() {
-			if e.Val.At == (report.Pos{}) {
-				return
-			}
-			u := spec.Unit{Name: e.Key.S, Content: e.Val.Content.S, State: e.Val.State.S, Run: e.Val.Run.S, Restart: e.Val.Restart.On}
-			for _, in := range e.Val.DropIns {
-				c.In("dropIns", func() {
-					if in.Key.S == rules.LimitsDropIn {
-						c.Errorf(in.Key.At, "id", "write limits", "the name is that of the limits")
-					}
-					c.Valid(in.Key.At, rules.ID(in.Key.S))
-					c.secretsIn(in.Val.Text)
-					u.DropIns = append(u.DropIns, spec.DropIn{Name: in.Key.S, Content: in.Val.S})
-				})
-			}
-			c.secretsIn(e.Val.Content.Text)
-			u.DropIns = append(u.DropIns, c.unitLimits(u.Name, e.Val.Limits)...)
-			slices.SortFunc(u.DropIns, func(a, b spec.DropIn) int { return strings.Compare(a.Name, b.Name) })
-			c.ValidFields(e.Key.At, map[string]report.Pos{"content": e.Val.Content.At, "state": e.Val.State.At,
-				"run": e.Val.Run.At}, rules.UnitSettings(u))
-			if u.Content == "" && len(u.DropIns) == 0 && u.State == "" && u.Run == "" {
-				c.Errorf(e.Val.At, "required", "write content, dropIns, limits, state or run", "nothing is asked of the unit")
-			}
-			if u.Content != "" || u.State == spec.UnitMasked {
-				f.own(rules.UnitFile(u.Name), e.Key.At)
-			}
-			for _, in := range u.DropIns {
-				f.own(rules.UnitDropIn(u.Name, in.Name), e.Key.At)
-			}
-			f.Items.Units = append(f.Items.Units, u)
-		})
-	}
+	shape.Entries(c.Checker, v, func(e shape.Entry[unitDoc]) {
+		if e.Val.At == (report.Pos{}) {
+			return
+		}
+		u := spec.Unit{Name: e.Key.S, Content: e.Val.Content.S, State: e.Val.State.S, Run: e.Val.Run.S, Restart: e.Val.Restart.On}
+		for _, in := range e.Val.DropIns {
+			c.In("dropIns", func() {
+				c.Refuse(in.Key.S == rules.LimitsDropIn, in.Key.At, "id", "write limits", "the name is that of the limits")
+				c.Valid(in.Key.At, rules.ID(in.Key.S))
+				c.secretsIn(in.Val.Text)
+				u.DropIns = append(u.DropIns, spec.DropIn{Name: in.Key.S, Content: in.Val.S})
+			})
+		}
+		c.secretsIn(e.Val.Content.Text)
+		u.DropIns = append(u.DropIns, c.unitLimits(u.Name, e.Val.Limits)...)
+		slices.SortFunc(u.DropIns, func(a, b spec.DropIn) int { return strings.Compare(a.Name, b.Name) })
+		c.ValidFields(e.Key.At, map[string]report.Pos{"content": e.Val.Content.At, "state": e.Val.State.At,
+			"run": e.Val.Run.At}, rules.UnitSettings(u))
+		c.Refuse(u.Content == "" && len(u.DropIns) == 0 && u.State == "" && u.Run == "", e.Val.At, "required",
+			"write content, dropIns, limits, state or run", "nothing is asked of the unit")
+		if u.Content != "" || u.State == spec.UnitMasked {
+			f.own(rules.UnitFile(u.Name), e.Key.At)
+		}
+		for _, in := range u.DropIns {
+			f.own(rules.UnitDropIn(u.Name, in.Name), e.Key.At)
+		}
+		f.Items.Units = append(f.Items.Units, u)
+	})
 	slices.SortFunc(f.Items.Units, func(a, b spec.Unit) int { return strings.Compare(a.Name, b.Name) })
 }
 

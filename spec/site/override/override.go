@@ -136,27 +136,20 @@ func (p *Part) Effective(t *target, dropped func(*tree.Value)) *tree.Value {
 
 // AddStanza takes a module's overrides and says what in them cannot have effect.
 func AddStanza[T any](p *Part, c *shape.Checker, s StanzaDoc[T]) {
-	for i, h := range s.Hosts {
-		c.Within([]string{"hosts", shape.Nth(i)}, func() {
-			if h.Name.S == "" {
-				return
-			}
-			if first, dup := p.Hosts[h.Name.S]; dup {
-				c.Errorf(h.Name.At, "duplicate-override", "merge the two entries", "host %q has an entry already, at %s", h.Name.S, first.At)
-				return
-			}
-			p.Hosts[h.Name.S] = &target{Name: "host:" + h.Name.S, At: h.Name.At, Over: p.body(c, h.Conf.V)}
-		})
-	}
-	for i, l := range s.Labels {
-		c.Within([]string{"labels", shape.Nth(i)}, func() {
-			t := &target{Name: "label:" + l.Label.Key.S, At: l.At, Label: l.Label.Key.S, Over: p.body(c, l.Conf.V)}
-			for _, v := range l.Label.Values {
-				t.Values = append(t.Values, v.S)
-			}
-			p.Labels = append(p.Labels, t)
-		})
-	}
+	shape.Each(c, "hosts", s.Hosts, func(_ int, h hostDoc[T]) {
+		if h.Name.S == "" {
+			return
+		}
+		if first, dup := p.Hosts[h.Name.S]; dup {
+			c.Errorf(h.Name.At, "duplicate-override", "merge the two entries", "host %q has an entry already, at %s", h.Name.S, first.At)
+			return
+		}
+		p.Hosts[h.Name.S] = &target{Name: "host:" + h.Name.S, At: h.Name.At, Over: p.body(c, h.Conf.V)}
+	})
+	shape.Each(c, "labels", s.Labels, func(_ int, l labelDoc[T]) {
+		p.Labels = append(p.Labels, &target{Name: "label:" + l.Label.Key.S, At: l.At, Label: l.Label.Key.S, Over: p.body(c, l.Conf.V),
+			Values: plain.Each(l.Label.Values, func(v shape.Text) string { return v.S })})
+	})
 	p.deadLabels(c)
 }
 
@@ -173,11 +166,7 @@ func (p *Part) deadLabels(c *shape.Checker) {
 				by = later
 			}
 		}
-		dead := by != nil && len(t.Values) > 0
-		for _, v := range t.Values {
-			dead = dead && taken[v]
-		}
-		if dead {
+		if by != nil && len(t.Values) > 0 && !slices.ContainsFunc(t.Values, func(v string) bool { return !taken[v] }) {
 			c.Warnf(t.At, "dead-override", "only the last entry that fits a node applies",
 				"the entry has no effect: label %s=%s is taken by the entry at %s",
 				t.Label, strings.Join(t.Values, "|"), by.At)
@@ -259,11 +248,7 @@ func keysTo(from, to *tree.Value) []string {
 func (p *Part) Owned() iter.Seq2[string, report.Pos] {
 	return func(yield func(string, report.Pos) bool) {
 		seen := map[*module.Fragment]bool{nil: true} // targets share fragments
-		targets := append([]*target{p.Def}, p.Labels...)
-		for _, t := range p.Hosts {
-			targets = append(targets, t)
-		}
-		for _, t := range targets {
+		for _, t := range slices.AppendSeq(append([]*target{p.Def}, p.Labels...), maps.Values(p.Hosts)) {
 			if seen[t.Frag] {
 				continue
 			}

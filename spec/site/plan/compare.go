@@ -103,7 +103,7 @@ func compareOverlays(from, to *spec.Overlay) []Change {
 	})
 	compareLists(c, "cas", from.CAs, to.CAs, func(p string) (string, string) { return short(p), "trusted" })
 	if from.OnExpired != to.OnExpired {
-		c.add("onExpired", "trust", orRun(from.OnExpired), orRun(to.OnExpired))
+		c.add("onExpired", "trust", cmp.Or(from.OnExpired, "run"), cmp.Or(to.OnExpired, "run"))
 	}
 	compareLists(c, "needsLayer", from.NeedsLayer, to.NeedsLayer,
 		func(n spec.NeedsLayer) (string, string) { return n.Item + " " + n.Key, n.To })
@@ -243,12 +243,8 @@ func credentialsText(a *spec.Agent) string {
 	if a == nil || a.Credentials == nil {
 		return ""
 	}
-	var words []string
-	for _, c := range [][2]string{{"registry", a.Credentials.Registry}, {"report", a.Credentials.Report}} {
-		if c[1] != "" {
-			words = append(words, c[0]+" by secret "+c[1])
-		}
-	}
+	both := [][2]string{{"registry", a.Credentials.Registry}, {"report", a.Credentials.Report}}
+	words := plain.Pick(both, func(c [2]string) (string, bool) { return c[0] + " by secret " + c[1], c[1] != "" })
 	return strings.Join(words, ", ")
 }
 
@@ -307,10 +303,3 @@ func checkText(h spec.HealthCheck) string {
 
 // seconds writes a time for people.
 func seconds(n int64) string { return plain.Duration(time.Duration(n) * time.Second) }
-
-func orRun(s string) string {
-	if s == "" {
-		return "run"
-	}
-	return s
-}

@@ -3,6 +3,7 @@
 package plan
 
 import (
+	"cmp"
 	"maps"
 	"regexp"
 	"slices"
@@ -220,7 +221,7 @@ func flatten(r spec.Recipe) map[string]map[string]string {
 
 func flattenPackages(p spec.Packages, put func(key, text string)) {
 	for _, x := range p.Install {
-		put(x.Name, versionText(x.Version)+strings.TrimSuffix(" from "+x.From, " from "))
+		put(x.Name, cmp.Or(x.Version, "installed")+strings.TrimSuffix(" from "+x.From, " from "))
 		for _, d := range x.Debconf {
 			put(x.Name+"/debconf "+d.Question, d.Type+" "+short(d.Answer))
 		}
@@ -263,13 +264,6 @@ func flattenAccounts(a spec.Accounts, put func(key, text string)) {
 	}
 	put("purge expired", yes(a.PurgeExpired))
 	put("builtin", a.Builtin)
-}
-
-func versionText(version string) string {
-	if version == "" {
-		return "installed"
-	}
-	return version
 }
 
 func yes(b bool) string {

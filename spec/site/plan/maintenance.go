@@ -17,17 +17,9 @@ import (
 
 // maintenance compares what a node does over time.
 func (c *comparison) maintenance(from, to *spec.Maintenance) {
-	if from == nil {
-		from = &spec.Maintenance{}
-	}
-	if to == nil {
-		to = &spec.Maintenance{}
-	}
+	from, to = cmp.Or(from, &spec.Maintenance{}), cmp.Or(to, &spec.Maintenance{})
 	compareLists(c, "window", windows(from), windows(to), func(w namedWindow) (string, string) { return w.name, w.text() })
-	before := map[string]string{}
-	for _, o := range from.Operations {
-		before[o.Name] = o.ID
-	}
+	before := plain.Map(from.Operations, func(o spec.Operation) (name, id string) { return o.Name, o.ID })
 	compareLists(c, "operation", from.Operations, to.Operations, func(o spec.Operation) (string, string) {
 		text := operationText(o)
 		if id := before[o.Name]; id != "" && id != o.ID { // only those that are wanted have another one
@@ -53,12 +45,8 @@ func disruption(from, to *spec.Maintenance, now time.Time) *Turn {
 	if to == nil || now.IsZero() {
 		return nil
 	}
-	published := map[string]bool{}
-	if from != nil {
-		for _, o := range from.Operations {
-			published[o.ID] = true
-		}
-	}
+	from = cmp.Or(from, &spec.Maintenance{})
+	published := plain.Map(from.Operations, func(o spec.Operation) (string, bool) { return o.ID, true })
 	var first *Turn
 	for _, o := range to.Operations {
 		if !o.Disruptive || o.Type == spec.OneShot && published[o.ID] {
@@ -94,8 +82,7 @@ type namedWindow struct {
 	spec.Window
 }
 
-func windows(m *spec.Maintenance) []namedWindow {
-	var out []namedWindow
+func windows(m *spec.Maintenance) (out []namedWindow) {
 	for name, w := range m.Windows {
 		out = append(out, namedWindow{name, w})
 	}

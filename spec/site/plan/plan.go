@@ -333,9 +333,7 @@ func (p *Planner) Plan() *Plan {
 			})
 		}
 		if p.advise != nil {
-			for _, from := range l.From {
-				l.Advisories = append(l.Advisories, p.advise(v, p.publishedLocked(from), p.next[i]))
-			}
+			l.Advisories = plain.Each(l.From, func(from string) *advisory.Change { return p.advise(v, p.publishedLocked(from), p.next[i]) })
 		}
 		p.plan.Layers = append(p.plan.Layers, l)
 	}
@@ -343,7 +341,7 @@ func (p *Planner) Plan() *Plan {
 }
 
 // noKey names the items that a node does without.
-func (p *Planner) noKey(node string) (items []string) {
+func (p *Planner) noKey(node string) []string {
 	if len(p.site.Secrets()) == 0 {
 		return nil
 	}
@@ -351,10 +349,7 @@ func (p *Planner) noKey(node string) (items []string) {
 	if err != nil {
 		return nil // it left the site
 	}
-	for _, k := range o.Keyless() {
-		items = append(items, k.Item+" "+k.Key)
-	}
-	return items
+	return plain.Each(o.Keyless(), func(k spec.ItemKey) string { return k.Item + " " + k.Key })
 }
 
 // differs names the parts of a recipe that are not the default's.

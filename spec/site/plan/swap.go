@@ -3,6 +3,7 @@
 package plan
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -21,11 +22,8 @@ func swap(class string, policy *spec.LayerSwap, m *spec.Maintenance, now time.Ti
 	case len(policy.Windows) == 0:
 		return &Turn{Operation: spec.LayerSwapName, From: now.UTC()}
 	}
-	t := soonest(m, spec.LayerSwapName, policy.Windows, now, func(from time.Time) (time.Time, bool) { return from, true })
-	if t == nil {
-		t = &Turn{Operation: spec.LayerSwapName}
-	}
-	return t
+	return cmp.Or(soonest(m, spec.LayerSwapName, policy.Windows, now, func(from time.Time) (time.Time, bool) { return from, true }),
+		&Turn{Operation: spec.LayerSwapName})
 }
 
 // swapTexts are the parts of when a node starts over by itself, for people.

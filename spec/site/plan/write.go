@@ -75,8 +75,8 @@ func (p *Plan) Write(w io.Writer) {
 	for _, g := range groups {
 		g.write(w)
 	}
-	p.writeHeld(w)
-	p.writeNoKey(w)
+	p.writeWhy(w, "held:", func(n NodePlan) string { return n.Held })
+	p.writeWhy(w, "without a key: cannot have", func(n NodePlan) string { return strings.Join(n.NoKey, ", ") })
 	for _, name := range p.NotLooked {
 		fmt.Fprintf(w, "secret %s: not looked at\n", name)
 	}
@@ -109,41 +109,23 @@ func (p *Plan) Write(w io.Writer) {
 		plain.Count(unchanged, "node"), plain.Count(len(p.Layers), "layer variant"))
 }
 
-// writeHeld prints the nodes that are held, those with the same reason in one line.
-func (p *Plan) writeHeld(w io.Writer) {
+// writeWhy prints the nodes of which something is said, those of which the same is said in one line.
+func (p *Plan) writeWhy(w io.Writer, what string, of func(NodePlan) string) {
 	names := map[string][]string{}
 	var order []string
 	for _, n := range p.Nodes {
-		if n.Held == "" {
+		why := of(n)
+		if why == "" {
 			continue
 		}
-		if names[n.Held] == nil {
-			order = append(order, n.Held)
+		if names[why] == nil {
+			order = append(order, why)
 		}
-		names[n.Held] = append(names[n.Held], n.Name)
+		names[why] = append(names[why], n.Name)
 	}
 	for _, why := range order {
-		fmt.Fprintf(w, "%s held: %s\n  %s\n\n", plain.Count(len(names[why]), "node"), report.Printable(why, 200), plain.Some(names[why], shown))
-	}
-}
-
-// writeNoKey prints which items nodes do without, those of the same items in one line.
-func (p *Plan) writeNoKey(w io.Writer) {
-	names := map[string][]string{}
-	var order []string
-	for _, n := range p.Nodes {
-		what := strings.Join(n.NoKey, ", ")
-		if what == "" {
-			continue
-		}
-		if names[what] == nil {
-			order = append(order, what)
-		}
-		names[what] = append(names[what], n.Name)
-	}
-	for _, what := range order {
-		fmt.Fprintf(w, "%s without a key: cannot have %s\n  %s\n\n", plain.Count(len(names[what]), "node"),
-			report.Printable(what, 200), plain.Some(names[what], shown))
+		nodes := names[why]
+		fmt.Fprintf(w, "%s %s %s\n  %s\n\n", plain.Count(len(nodes), "node"), what, report.Printable(why, 200), plain.Some(nodes, shown))
 	}
 }
 

@@ -14,6 +14,7 @@ import (
 	"fmt"
 	"io"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"text/template"
@@ -68,13 +69,10 @@ var firmware = []Firmware{
 }
 
 // Firmware lists the packages for a.
-func (a Answers) Firmware() (list []Firmware) {
-	for _, f := range firmware {
-		if a.Suite != "bookworm" || f.Name != "firmware-intel-misc" { // it is in firmware-misc-nonfree there
-			list = append(list, f)
-		}
-	}
-	return list
+func (a Answers) Firmware() []Firmware {
+	return slices.DeleteFunc(slices.Clone(firmware), func(f Firmware) bool {
+		return a.Suite == "bookworm" && f.Name == "firmware-intel-misc" // it is in firmware-misc-nonfree there
+	})
 }
 
 //go:embed site.yaml.tmpl

@@ -51,7 +51,7 @@ type directoryDoc spec.ServiceDirectory
 type Service struct {
 	spec.Service // without what the lock says
 	Git          Git
-	sets         []maintenance.Set // of these nodes; of every node when nil
+	sets         maintenance.Sets
 	at           report.Pos
 	unitAt       report.Pos
 	signersAt    report.Pos
@@ -80,9 +80,7 @@ func (g Git) Ref() string {
 }
 
 // Has reports whether a node has the service.
-func (s *Service) Has(n inventory.Node) bool {
-	return s.sets == nil || slices.ContainsFunc(s.sets, func(set maintenance.Set) bool { return set.Has(n) })
-}
+func (s *Service) Has(n inventory.Node) bool { return s.sets.Has(n) }
 
 // Places are the paths that nodes get, and where they were asked for.
 func (s *Service) Places() map[string]report.Pos { return s.to }
@@ -112,10 +110,8 @@ func (d *ServiceDoc) check(c *shape.Checker, m maintenance.Maintenance, beside f
 		Package: d.Spec.Package, Action: d.Spec.Action}
 	c.In("nodes", func() { s.sets = m.PickSets(c, d.Spec.Nodes) })
 	c.In("git", func() { s.Git.check(c, v.Get("git"), beside) })
-	c.In("directories", func() {
-		for i, dir := range d.Spec.Directories {
-			c.In(shape.Nth(i), func() { s.add(c, v.Get("directories").List[i], spec.ServiceDirectory(dir)) })
-		}
+	shape.Each(c, "directories", d.Spec.Directories, func(i int, dir directoryDoc) {
+		s.add(c, v.Get("directories").List[i], spec.ServiceDirectory(dir))
 	})
 	slices.SortFunc(s.Directories, func(a, b spec.ServiceDirectory) int { return cmp.Compare(a.To, b.To) })
 	whole := s.Service
@@ -165,9 +161,7 @@ func (g *Git) check(c *shape.Checker, v *tree.Value, beside func(report.Pos, str
 			c.In(key, func() { c.Valid(c.At(v, key), rule()) })
 		}
 	}
-	if ways != 1 {
-		c.Errorf(c.At(v), "git-ref", "as in branch: main", "git has one of branch, tag and commit, this one has %d", ways)
-	}
+	c.Refuse(ways != 1, c.At(v), "git-ref", "as in branch: main", "git has one of branch, tag and commit, this one has %d", ways)
 	if at := c.At(v, "allowedSigners"); at != (report.Pos{}) {
 		g.AllowedSigners = beside(at, g.AllowedSigners)
 	}
@@ -197,13 +191,10 @@ func checkPairs(c *shape.Checker, all []Service, nodes []inventory.Node) {
 				where = "node " + nodes[at].Name
 			}
 			c.In(b.Name, func() {
-				if a.Unit == b.Unit {
-					c.Errorf(b.unitAt, "two-owners", "give them different nodes", "%s would have two services of %s: %s, too", where, b.Unit, a.Name)
-				}
-				if place != "" {
-					c.Errorf(b.to[other], "two-owners", "keep one of the two", "on %s %s and %s of service %s lie in each other",
-						where, other, place, a.Name)
-				}
+				c.Refuse(a.Unit == b.Unit, b.unitAt, "two-owners", "give them different nodes", "%s would have two services of %s: %s, too", where,
+					b.Unit, a.Name)
+				c.Refuse(place != "", b.to[other], "two-owners", "keep one of the two", "on %s %s and %s of service %s lie in each other", where, other,
+					place, a.Name)
 			})
 		}
 	}

@@ -15,6 +15,7 @@
 package shape
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strconv"
@@ -64,14 +65,20 @@ func (c *Checker) problem(severity string, at report.Pos, rule, hint, format str
 // else can be said of it.
 func (c *Checker) unread(path string) bool {
 	return slices.ContainsFunc(c.Report.Problems, func(p report.Problem) bool {
-		return p.Path == path &&
-			p.Rule == "type" && p.Severity == report.Error
+		return p.Path == path && p.Rule == "type" && p.Severity == report.Error
 	})
 }
 
 // Errorf reports what makes the input unusable.
 func (c *Checker) Errorf(at report.Pos, rule, hint, format string, args ...any) {
 	c.problem(report.Error, at, rule, hint, format, args...)
+}
+
+// Refuse is Errorf where something is wrong.
+func (c *Checker) Refuse(wrong bool, at report.Pos, rule, hint, format string, args ...any) {
+	if wrong {
+		c.Errorf(at, rule, hint, format, args...)
+	}
 }
 
 // Warnf reports what is probably not what was meant.
@@ -90,6 +97,13 @@ func (c *Checker) Within(names []string, f func()) {
 	c.Path = append(c.Path, names...)
 	f()
 	c.Path = c.Path[:n]
+}
+
+// Each does f inside each entry of the list in a field.
+func Each[T any](c *Checker, field string, list []T, f func(i int, one T)) {
+	for i, one := range list {
+		c.Within([]string{field, Nth(i)}, func() { f(i, one) })
+	}
 }
 
 // JoinPath writes conf.sysctl["vm.swappiness"], users[2].
@@ -133,19 +147,14 @@ func (c *Checker) Rename(v *tree.Value, to func(string) string) *tree.Value {
 
 // Valid reports what a rule of package rules says about the value at at, and
 // returns whether it says nothing.
-func (c *Checker) Valid(at report.Pos, err error) bool {
-	return c.ValidFields(at, nil, err)
-}
+func (c *Checker) Valid(at report.Pos, err error) bool { return c.ValidFields(at, nil, err) }
 
 // ValidFields is [Checker.Valid] for a value of several fields. Places holds where
 // each was written, by its name in package spec; a field without a place is
 // reported at at. A place that has an error already gets no second one.
 func (c *Checker) ValidFields(at report.Pos, places map[string]report.Pos, err error) bool {
 	for _, e := range rules.All(err) {
-		where := places[e.Field]
-		if where == (report.Pos{}) {
-			where = at
-		}
+		where := cmp.Or(places[e.Field], at)
 		if c.Failed(where) {
 			continue
 		}

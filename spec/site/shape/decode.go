@@ -18,6 +18,12 @@ type decoder interface {
 	Decode(c *Checker, v *tree.Value)
 }
 
+// Read returns what [Checker.Decode] fills from v.
+func Read[T any](c *Checker, v *tree.Value) (doc T) {
+	c.Decode(v, &doc)
+	return doc
+}
+
 // Decode fills into, a pointer to an authored type, from v. Struct fields carry
 // the tag site:"name" or site:"name,required"; what has no field is unknown. A field
 // with a tag doc, or a site tag without a name, has the name of its json tag. A field
@@ -45,9 +51,7 @@ func (c *Checker) Decode(v *tree.Value, into any) {
 		c.as = ""
 		for i, e := range v.List {
 			c.Push(Nth(i))
-			if e.Kind == tree.Null {
-				c.Errorf(e.At, "null", "", "an entry must not be empty")
-			}
+			c.Refuse(e.Kind == tree.Null, e.At, "null", "", "an entry must not be empty")
 			c.Decode(e, target.Index(i).Addr().Interface())
 			c.Pop()
 		}

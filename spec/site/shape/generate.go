@@ -46,9 +46,7 @@ func Schema(id, title string, lenient bool, first Document, others ...Document) 
 			"else": out,
 		}
 	}
-	out["$schema"] = "https://json-schema.org/draft/2020-12/schema"
-	out["$id"] = id
-	out["title"] = title
+	out["$schema"], out["$id"], out["title"] = "https://json-schema.org/draft/2020-12/schema", id, title
 	if len(g.defs) > 0 {
 		out["$defs"] = g.defs
 	}
@@ -125,11 +123,8 @@ func defName(t reflect.Type, partial bool) string {
 func (g *Generator) structure(t reflect.Type, partial bool) map[string]any {
 	properties, required := map[string]any{}, []string{}
 	for _, f := range structFields(t) {
-		var s any
-		switch {
-		case f.enum != nil:
-			s = map[string]any{"enum": f.enum}
-		default:
+		s := any(map[string]any{"enum": f.enum})
+		if f.enum == nil {
 			s = g.Of(f.typ, false)
 		}
 		if !f.required || partial {
@@ -197,9 +192,7 @@ func (g *Generator) OrNull(s any) any {
 
 func withDoc(s any, doc string) any {
 	m := map[string]any{"description": doc}
-	for k, v := range s.(map[string]any) {
-		m[k] = v
-	}
+	maps.Copy(m, s.(map[string]any))
 	return m
 }
 

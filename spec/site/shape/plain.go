@@ -107,8 +107,7 @@ func (c *Checker) DecodeFields(v *tree.Value, fields []Field) map[string]any {
 	for _, f := range v.Fields {
 		i := slices.IndexFunc(fields, func(s Field) bool { return s.Name == f.Key })
 		if i < 0 {
-			known := plain.Each(fields, func(s Field) string { return s.Name })
-			c.Unknown(f, known)
+			c.Unknown(f, plain.Each(fields, func(s Field) string { return s.Name }))
 			continue
 		}
 		if f.Val.Kind == tree.Null {

@@ -81,13 +81,9 @@ func (f *Flag) Decode(c *Checker, v *tree.Value) {
 
 // FlagWord reads one of YAML 1.1's words for yes and no.
 func FlagWord(text string) (on, ok bool) {
-	switch strings.ToLower(text) {
-	case "true", "on", "yes", "y":
-		return true, true
-	case "false", "off", "no", "n":
-		return false, true
-	}
-	return false, false
+	text = strings.ToLower(text)
+	on = slices.Contains([]string{"true", "on", "yes", "y"}, text)
+	return on, on || slices.Contains([]string{"false", "off", "no", "n"}, text)
 }
 
 // Number is an integer of at most 18 digits.
@@ -180,11 +176,17 @@ func (m *Map[T]) Decode(c *Checker, v *tree.Value) {
 		(*m)[i].Key, (*m)[i].Null = Text{f.Key, f.At}, f.Val.Kind == tree.Null
 		c.Push(f.Key)
 		c.line(f.Key, f.At)
-		if f.Val.Kind == tree.Null && !nullable {
-			c.Errorf(f.At, "null", "take the key away, or write \"\" where text is empty", "the value is missing")
-		}
+		c.Refuse(f.Val.Kind == tree.Null && !nullable, f.At, "null", "take the key away, or write \"\" where text is empty",
+			"the value is missing")
 		c.Decode(f.Val, &(*m)[i].Val)
 		c.Pop()
+	}
+}
+
+// Entries reads a [Map], and does f inside each of its entries.
+func Entries[T any](c *Checker, v *tree.Value, f func(Entry[T])) {
+	for _, e := range Read[Map[T]](c, v) {
+		c.In(e.Key.S, func() { f(e) })
 	}
 }
 
@@ -205,9 +207,7 @@ func (w *Words) Decode(c *Checker, v *tree.Value) {
 		w.Each = slices.Repeat([]report.Pos{v.At}, len(w.List))
 		return
 	}
-	var list []Text
-	c.Decode(v, &list)
-	for _, t := range list {
+	for _, t := range Read[[]Text](c, v) {
 		w.List, w.Each = append(w.List, t.S), append(w.Each, t.At)
 	}
 }

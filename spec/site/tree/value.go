@@ -73,12 +73,7 @@ func (v *Value) Without(key string) *Value {
 		return v
 	}
 	out := *v
-	out.Fields = nil
-	for _, f := range v.Fields {
-		if f.Key != key {
-			out.Fields = append(out.Fields, f)
-		}
-	}
+	out.Fields = slices.DeleteFunc(slices.Clone(v.Fields), func(f Field) bool { return f.Key == key })
 	return &out
 }
 

@@ -21,8 +21,8 @@ func OverlayManifest(overlay []byte, bundles ...[]byte) (raw []byte, blobs []Des
 	return DocumentManifest(TypeOverlay, overlay, bundles...)
 }
 
-// DocumentManifest is OverlayManifest for any signed document.
-func DocumentManifest(documentType string, doc []byte, bundles ...[]byte) (raw []byte, blobs []Descriptor) {
+// InlineManifest is the manifest of a signed document whose layers are inline, however large.
+func InlineManifest(documentType string, doc []byte, bundles ...[]byte) Manifest {
 	m := Manifest{
 		SchemaVersion: 2, MediaType: MediaTypeManifest, ArtifactType: documentType,
 		Config: Describe(MediaTypeEmpty, Empty),
@@ -31,6 +31,12 @@ func DocumentManifest(documentType string, doc []byte, bundles ...[]byte) (raw [
 	for _, b := range bundles {
 		m.Layers = append(m.Layers, Describe(TypeBundle, b))
 	}
+	return m
+}
+
+// DocumentManifest is OverlayManifest for any signed document.
+func DocumentManifest(documentType string, doc []byte, bundles ...[]byte) (raw []byte, blobs []Descriptor) {
+	m := InlineManifest(documentType, doc, bundles...)
 	blobs = append([]Descriptor{m.Config}, m.Layers...)
 	if raw = Encode(m); len(raw) < MaxInline {
 		return raw, blobs

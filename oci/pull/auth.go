@@ -3,6 +3,7 @@
 package pull
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -11,6 +12,7 @@ import (
 	"net/http"
 	"net/url"
 	"regexp"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -246,13 +248,10 @@ func (a *authorized) fetchToken(ctx context.Context, login Login, params map[str
 	if err := json.NewDecoder(io.LimitReader(resp.Body, 256<<10)).Decode(&got); err != nil {
 		return "", err
 	}
-	if got.Token == "" {
-		got.Token = got.AccessToken
-	}
-	if got.Token == "" {
+	if got.Token+got.AccessToken == "" {
 		return "", errors.New("the answer holds no token")
 	}
-	return got.Token, nil
+	return cmp.Or(got.Token, got.AccessToken), nil
 }
 
 // tokenRequest asks by GET with a password, by POST with an identity token.
@@ -273,4 +272,81 @@ func tokenRequest(ctx context.Context, login Login, realm *url.URL, query url.Va
 		req.SetBasicAuth(login.User, login.Password)
 	}
 	return req, err
+}
+
+// challenge is a way to log in that a registry offers.
+type challenge struct {
+	scheme string            // "basic" or "bearer"
+	params map[string]string // by names in lower case
+}
+
+// maxChallenges caps how many an answer may have us try.
+const maxChallenges = 8
+
+// parseChallenges reads the values of WWW-Authenticate, each of which may hold several
+// challenges (RFC 9110, 11.6.1), and returns those of schemes that are known here, bearer
+// first. What is not in the form is passed over.
+func parseChallenges(values []string) []challenge {
+	var list []challenge
+	for _, rest := range values {
+		var params map[string]string // of the challenge that is being read
+		begins := true               // at the start, and after a comma
+		for rest != "" {
+			word, after := cutToken(rest)
+			blank := strings.TrimLeft(after, " \t")
+			switch {
+			case word == "": // blanks, a comma, or what belongs nowhere
+				begins, rest = begins || rest[0] == ',', rest[1:]
+				continue
+			case strings.HasPrefix(blank, "="):
+				var value string
+				value, rest = cutValue(strings.TrimLeft(blank[1:], " \t"))
+				if params != nil {
+					params[strings.ToLower(word)] = value
+				}
+			case begins:
+				c := challenge{strings.ToLower(word), map[string]string{}}
+				params, rest = c.params, after
+				if (c.scheme == "basic" || c.scheme == "bearer") && len(list) < maxChallenges {
+					list = append(list, c)
+				}
+			default: // credentials of another scheme, in one word
+				rest = after
+			}
+			begins = false
+		}
+	}
+	slices.SortStableFunc(list, func(a, b challenge) int { return -cmp.Compare(a.scheme, b.scheme) })
+	return list
+}
+
+// cutToken returns what of s comes before a delimiter.
+func cutToken(s string) (token, rest string) {
+	end := strings.IndexAny(s, " \t,=\"")
+	if end < 0 {
+		end = len(s)
+	}
+	return s[:end], s[end:]
+}
+
+// cutValue cuts a parameter's value, as it is or quoted, from what comes after it.
+func cutValue(s string) (value, rest string) {
+	if !strings.HasPrefix(s, `"`) {
+		end := strings.IndexAny(s, " \t,")
+		if end < 0 {
+			end = len(s)
+		}
+		return s[:end], s[end:]
+	}
+	var b strings.Builder
+	for i := 1; i < len(s); i++ {
+		switch {
+		case s[i] == '"':
+			return b.String(), s[i+1:]
+		case s[i] == '\\' && i+1 < len(s):
+			i++
+		}
+		b.WriteByte(s[i])
+	}
+	return b.String(), ""
 }

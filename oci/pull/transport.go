@@ -3,6 +3,7 @@
 package pull
 
 import (
+	"cmp"
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
@@ -184,10 +185,7 @@ func (o Options) withoutClock(c *tls.Config, host string) {
 		if len(s.PeerCertificates) == 0 {
 			return errors.New("tls: the registry shows no certificate")
 		}
-		name := s.ServerName
-		if name == "" {
-			name = host // addresses are not sent as server names
-		}
+		name := cmp.Or(s.ServerName, host) // addresses are not sent as server names
 		v := x509.VerifyOptions{Roots: c.RootCAs, DNSName: name, Intermediates: x509.NewCertPool(), CurrentTime: o.Now()}
 		for i, cert := range s.PeerCertificates {
 			if i > 0 {

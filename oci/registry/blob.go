@@ -24,7 +24,10 @@ import (
 // Blob reads a blob whose size need not be known. The reader fails at the end
 // when the content is not what the digest says.
 func (r *Registry) Blob(ctx context.Context, repo, digest string) (io.ReadCloser, int64, error) {
-	size, err := r.size(ctx, repo, digest)
+	if !oci.ValidDigest(digest) {
+		return nil, 0, fmt.Errorf("digest %.80q is not valid", digest)
+	}
+	size, err := r.place.blobSize(ctx, repo, digest)
 	if err != nil {
 		return nil, 0, err
 	}
@@ -33,13 +36,6 @@ func (r *Registry) Blob(ctx context.Context, repo, digest string) (io.ReadCloser
 		return nil, 0, err
 	}
 	return &verified{body: body, hash: sha256.New(), want: digest, left: size}, size, nil
-}
-
-func (r *Registry) size(ctx context.Context, repo, digest string) (int64, error) {
-	if !oci.ValidDigest(digest) {
-		return 0, fmt.Errorf("digest %.80q is not valid", digest)
-	}
-	return r.place.blobSize(ctx, repo, digest)
 }
 
 // verified hashes what passes and gives the verdict in place of io.EOF.
@@ -111,10 +107,7 @@ func (s *server) putData(ctx context.Context, repo string, d oci.Descriptor) err
 // which is half of what publishing a large fleet takes. What does not go as expected
 // is left to the library, which knows more ways and tries again.
 func (s *server) putSmall(ctx context.Context, repo string, d oci.Descriptor) error {
-	base := &url.URL{Scheme: "https", Host: s.ref.Host, Path: "/v2/" + s.ref.Repo(repo) + "/blobs/uploads/"}
-	if s.plain {
-		base.Scheme = "http"
-	}
+	base := &url.URL{Scheme: scheme(s.plain), Host: s.ref.Host, Path: "/v2/" + s.ref.Repo(repo) + "/blobs/uploads/"}
 	resp, err := s.send(ctx, http.MethodPost, base, nil)
 	if err != nil {
 		return err

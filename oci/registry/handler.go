@@ -11,6 +11,7 @@ import (
 	"net/http"
 	"os"
 	"regexp"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -83,9 +84,8 @@ func (h *handler) serve(w http.ResponseWriter, req *http.Request) {
 }
 
 func (h *handler) manifest(w http.ResponseWriter, req *http.Request, repo, reference string) {
-	x, err := h.current()
-	if err != nil {
-		Fail(w, http.StatusInternalServerError, "UNKNOWN", "cannot read the index")
+	x := h.current(w)
+	if x == nil {
 		return
 	}
 	d, ok := x.names[repo+":"+reference]
@@ -131,19 +131,13 @@ func (h *handler) blob(w http.ResponseWriter, req *http.Request, digest, mediaTy
 }
 
 func (h *handler) referrers(w http.ResponseWriter, req *http.Request, digest string) {
-	x, err := h.current()
-	if err != nil {
-		Fail(w, http.StatusInternalServerError, "UNKNOWN", "cannot read the index")
+	x := h.current(w)
+	if x == nil {
 		return
 	}
-	list := x.referrers(digest, h.readAttached)
-	out := oci.Index{SchemaVersion: 2, MediaType: oci.MediaTypeIndex, Manifests: []oci.Descriptor{}}
 	want := req.URL.Query().Get("artifactType")
-	for _, d := range list {
-		if want == "" || d.ArtifactType == want {
-			out.Manifests = append(out.Manifests, d)
-		}
-	}
+	list := slices.DeleteFunc(x.referrers(digest, h.readAttached), func(d oci.Descriptor) bool { return want != "" && d.ArtifactType != want })
+	out := oci.Index{SchemaVersion: 2, MediaType: oci.MediaTypeIndex, Manifests: append([]oci.Descriptor{}, list...)}
 	if want != "" {
 		w.Header().Set("OCI-Filters-Applied", "artifactType")
 	}
@@ -153,35 +147,33 @@ func (h *handler) referrers(w http.ResponseWriter, req *http.Request, digest str
 
 // tags lists a repository under the name that it was asked for by.
 func (h *handler) tags(w http.ResponseWriter, repo, name string) {
-	x, err := h.current()
-	if err != nil {
-		Fail(w, http.StatusInternalServerError, "UNKNOWN", "cannot read the index")
+	x := h.current(w)
+	if x == nil {
 		return
 	}
-	tags := x.tags(repo)
-	if tags == nil {
-		tags = []string{}
-	}
+	tags := append([]string{}, x.tags(repo)...)
 	w.Header().Set("Content-Type", "application/json")
 	_ = json.NewEncoder(w).Encode(map[string]any{"name": name, "tags": tags}) // a client that has gone cannot be answered
 }
 
-// current reads index.json again when another file has taken its place.
-func (h *handler) current() (*index, error) {
+// current reads index.json again when another file has taken its place. Where that fails it answers, and returns nil.
+func (h *handler) current(w http.ResponseWriter) *index {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	info, err := h.root.Stat("index.json")
-	if err != nil {
-		return nil, err
+	if err == nil && h.seen != nil && os.SameFile(info, h.seen) && info.ModTime().Equal(h.seen.ModTime()) && info.Size() == h.seen.Size() {
+		return h.index
 	}
-	if h.seen != nil && os.SameFile(info, h.seen) && info.ModTime().Equal(h.seen.ModTime()) && info.Size() == h.seen.Size() {
-		return h.index, nil
-	}
-	x, err := readIndex(h.root)
+	var x *index
 	if err == nil {
-		h.index, h.seen = x, info
+		x, err = readIndex(h.root)
 	}
-	return x, err
+	if err != nil {
+		Fail(w, http.StatusInternalServerError, "UNKNOWN", "cannot read the index")
+		return nil
+	}
+	h.index, h.seen = x, info
+	return x
 }
 
 func (h *handler) readAttached(digest string) attached {

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/caisson-os/caisson/internal/plain"
 	"github.com/caisson-os/caisson/oci"
 	"github.com/caisson-os/caisson/oci/internal/strict"
 )
@@ -73,14 +74,7 @@ func (x *index) remove(repo, reference string) (found bool) {
 }
 
 func (x *index) tags(repo string) []string {
-	var tags []string
-	for name := range x.names {
-		if tag, ok := strings.CutPrefix(name, repo+":"); ok {
-			tags = append(tags, tag)
-		}
-	}
-	slices.Sort(tags)
-	return tags
+	return plain.Pick(slices.Sorted(maps.Keys(x.names)), func(name string) (string, bool) { return strings.CutPrefix(name, repo+":") })
 }
 
 // referrers has a descriptor's annotations be the manifest's, as a server's list has them.

@@ -74,17 +74,6 @@ func (l *layout) blobSize(_ context.Context, _, digest string) (int64, error) {
 	return info.Size(), nil
 }
 
-func (l *layout) hasBlob(ctx context.Context, repo string, d oci.Descriptor) (bool, error) {
-	if !oci.ValidDigest(d.Digest) {
-		return false, fmt.Errorf("digest %.80q is not valid", d.Digest)
-	}
-	size, err := l.blobSize(ctx, repo, d.Digest)
-	if errors.Is(err, oci.ErrNotFound) {
-		return false, nil
-	}
-	return err == nil && size == d.Size, err
-}
-
 // putData stores data that was verified.
 func (l *layout) putData(ctx context.Context, repo string, d oci.Descriptor) error {
 	return l.putFile(ctx, repo, d, func(w io.Writer) error {
@@ -105,7 +94,7 @@ func (l *layout) putBlob(ctx context.Context, repo string, d oci.Descriptor, ope
 }
 
 func (l *layout) putFile(ctx context.Context, repo string, d oci.Descriptor, fill func(io.Writer) error) error {
-	if there, err := l.hasBlob(ctx, repo, d); err != nil {
+	if there, err := hasBlob(ctx, l, repo, d); err != nil {
 		return err
 	} else if there && l.intact(d) {
 		if kept, err := l.protect(ctx, repo, d); kept || err != nil {

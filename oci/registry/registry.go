@@ -21,6 +21,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"net/http"
 	"slices"
@@ -58,7 +59,6 @@ type place interface {
 
 // blobs are content by digest.
 type blobs interface {
-	hasBlob(ctx context.Context, repo string, d oci.Descriptor) (bool, error)
 	putBlob(ctx context.Context, repo string, d oci.Descriptor, open Opener) error
 	putData(ctx context.Context, repo string, d oci.Descriptor) error // d has its data
 	blobSize(ctx context.Context, repo, digest string) (int64, error)
@@ -127,7 +127,18 @@ func (r *Registry) permitted() error {
 
 // HasBlob says whether a blob is there.
 func (r *Registry) HasBlob(ctx context.Context, repo string, d oci.Descriptor) (bool, error) {
-	return r.place.hasBlob(ctx, repo, d)
+	return hasBlob(ctx, r.place, repo, d)
+}
+
+func hasBlob(ctx context.Context, in blobs, repo string, d oci.Descriptor) (bool, error) {
+	if !oci.ValidDigest(d.Digest) {
+		return false, fmt.Errorf("digest %.80q is not valid", d.Digest)
+	}
+	size, err := in.blobSize(ctx, repo, d.Digest)
+	if errors.Is(err, oci.ErrNotFound) {
+		return false, nil
+	}
+	return err == nil && size == d.Size, err
 }
 
 // PutBlob stores a blob unless it is there. Content that is not d is refused.
@@ -207,11 +218,7 @@ func (r *Registry) Date(ctx context.Context) (date time.Time, ok bool) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
-	scheme := "https"
-	if s.plain {
-		scheme = "http"
-	}
-	q, err := http.NewRequestWithContext(ctx, http.MethodGet, scheme+"://"+s.ref.Host+"/v2/", nil)
+	q, err := http.NewRequestWithContext(ctx, http.MethodGet, scheme(s.plain)+"://"+s.ref.Host+"/v2/", nil)
 	if err != nil {
 		return date, false
 	}

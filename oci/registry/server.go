@@ -19,6 +19,7 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/remote/transport"
 	"github.com/google/go-containerregistry/pkg/v1/types"
 
+	"github.com/caisson-os/caisson/internal/plain"
 	"github.com/caisson-os/caisson/oci"
 	"github.com/caisson-os/caisson/oci/pull"
 )
@@ -64,10 +65,7 @@ func Transport(host string, o Options) (http.RoundTripper, error) { return trans
 
 func transportTo(host string, o Options) (oneScheme, error) {
 	base, err := o.Transport(host)
-	if err != nil {
-		return oneScheme{}, err
-	}
-	return oneScheme{base, host, o.PlainHTTP, cmp.Or(o.Patience, 2*time.Minute), newListCaps()}, nil
+	return oneScheme{base, host, o.PlainHTTP, cmp.Or(o.Patience, 2*time.Minute), newListCaps()}, err
 }
 
 // oneScheme keeps the library from guessing: it would speak plain HTTP to
@@ -83,21 +81,22 @@ type oneScheme struct {
 }
 
 func (t oneScheme) RoundTrip(req *http.Request) (*http.Response, error) {
-	if req.URL.Host == t.host {
-		scheme := "https"
-		if t.plain {
-			scheme = "http"
-		}
-		if req.URL.Scheme != scheme {
-			req = req.Clone(req.Context())
-			req.URL.Scheme = scheme
-		}
+	if own := scheme(t.plain); req.URL.Host == t.host && req.URL.Scheme != own {
+		req = req.Clone(req.Context())
+		req.URL.Scheme = own
 	}
 	resp, err := t.base.RoundTrip(req)
 	if err == nil {
 		bound(resp, t.patience, t.lists.page)
 	}
 	return resp, err
+}
+
+func scheme(insecure bool) string {
+	if insecure {
+		return "http"
+	}
+	return "https"
 }
 
 func (s *server) repository(repo string) (name.Repository, error) {
@@ -131,14 +130,6 @@ func (s *server) blobSize(ctx context.Context, repo, digest string) (int64, erro
 	return size, explain(err)
 }
 
-func (s *server) hasBlob(ctx context.Context, repo string, d oci.Descriptor) (bool, error) {
-	size, err := s.blobSize(ctx, repo, d.Digest)
-	if errors.Is(err, oci.ErrNotFound) {
-		return false, nil
-	}
-	return err == nil && size == d.Size, err
-}
-
 func (s *server) putBlob(ctx context.Context, repo string, d oci.Descriptor, open Opener) error {
 	r, err := s.repository(repo)
 	if err != nil {
@@ -155,10 +146,7 @@ func (s *server) putBlob(ctx context.Context, repo string, d oci.Descriptor, ope
 }
 
 func (s *server) putManifest(ctx context.Context, repo string, d oci.Descriptor, tag string) error {
-	if tag == "" {
-		tag = d.Digest
-	}
-	ref, err := s.reference(repo, tag)
+	ref, err := s.reference(repo, cmp.Or(tag, d.Digest))
 	if err != nil {
 		return err
 	}
@@ -211,12 +199,10 @@ func (s *server) referrers(ctx context.Context, repo, digest string) ([]oci.Desc
 	if err != nil {
 		return nil, err
 	}
-	var list []oci.Descriptor
-	for _, d := range m.Manifests {
-		list = append(list, oci.Descriptor{MediaType: string(d.MediaType), Digest: d.Digest.String(), Size: d.Size,
-			ArtifactType: d.ArtifactType, Annotations: d.Annotations})
-	}
-	return list, nil
+	return plain.Each(m.Manifests, func(d v1.Descriptor) oci.Descriptor {
+		return oci.Descriptor{MediaType: string(d.MediaType), Digest: d.Digest.String(), Size: d.Size,
+			ArtifactType: d.ArtifactType, Annotations: d.Annotations}
+	}), nil
 }
 
 // explain turns the library's 404 into ours.

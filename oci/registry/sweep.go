@@ -196,7 +196,7 @@ func (l *layout) protect(ctx context.Context, repo string, d oci.Descriptor) (bo
 		}
 		defer lock.Close() // it ends the lock, nothing is written through it
 	}
-	if there, err := l.hasBlob(ctx, repo, d); err != nil || !there {
+	if there, err := hasBlob(ctx, l, repo, d); err != nil || !there {
 		return false, err
 	}
 	now := time.Now()

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"sync"
 
+	"github.com/caisson-os/caisson/internal/plain"
 	"github.com/caisson-os/caisson/oci"
 	"github.com/caisson-os/caisson/spec/refusal"
 )
@@ -140,11 +141,8 @@ type parts struct {
 func parse(raw []byte) (p parts, err error) {
 	x, err := oci.ParseIndex(raw)
 	if err == nil {
-		p = parts{mediaType: x.MediaType, attached: x.Subject != nil}
-		for _, d := range x.Manifests {
-			p.manifests = append(p.manifests, d.Digest)
-		}
-		return p, nil
+		return parts{mediaType: x.MediaType, attached: x.Subject != nil,
+			manifests: plain.Each(x.Manifests, func(d oci.Descriptor) string { return d.Digest })}, nil
 	}
 	m, err := oci.ParseManifest(raw)
 	if err != nil {

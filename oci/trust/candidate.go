@@ -141,15 +141,7 @@ const MaxSaved = (oci.MaxOverlay+oci.MaxBundles*oci.MaxBundle)/3*4 + 64<<10
 
 // saved is a manifest whose layers are always inline.
 func saved(kind string, c Candidate) []byte {
-	m := oci.Manifest{
-		SchemaVersion: 2, MediaType: oci.MediaTypeManifest, ArtifactType: kind,
-		Config: oci.Describe(oci.MediaTypeEmpty, oci.Empty),
-		Layers: []oci.Descriptor{oci.Describe(kind, c.Document)},
-	}
-	for _, b := range c.Bundles {
-		m.Layers = append(m.Layers, oci.Describe(oci.TypeBundle, b))
-	}
-	return oci.Encode(m)
+	return oci.Encode(oci.InlineManifest(kind, c.Document, c.Bundles...))
 }
 
 func load(data []byte, kind string, limit int64) (Candidate, error) {

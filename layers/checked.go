@@ -17,6 +17,7 @@ import (
 	digests "github.com/caisson-os/caisson/internal/digest"
 	"github.com/caisson-os/caisson/internal/durable"
 	"github.com/caisson-os/caisson/internal/ownfiles"
+	"github.com/caisson-os/caisson/internal/plain"
 	"github.com/caisson-os/caisson/internal/verity"
 )
 
@@ -241,11 +242,7 @@ func (s *Store) TakeSound() (map[string]bool, error) {
 	if err = errors.Join(err, durable.Remove(s.sound())); err != nil {
 		return nil, err
 	}
-	sound := map[string]bool{}
-	for _, digest := range strings.Fields(string(data)) {
-		sound[digest] = true
-	}
-	return sound, nil
+	return plain.Map(strings.Fields(string(data)), func(digest string) (string, bool) { return digest, true }), nil
 }
 
 // KeepSound says which blobs were read in a good run without an error. They, and their

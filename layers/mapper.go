@@ -19,10 +19,7 @@ type mapper struct{ control *os.File }
 
 func openMapper() (*mapper, error) {
 	f, err := os.OpenFile("/dev/mapper/control", os.O_RDWR|unix.O_CLOEXEC, 0)
-	if err != nil {
-		return nil, err
-	}
-	return &mapper{f}, nil
+	return &mapper{f}, err
 }
 
 func (m *mapper) close() { _ = m.control.Close() } // nothing is written through it
@@ -65,10 +62,7 @@ func (m *mapper) make(name, target, table string, length int64) (*os.File, error
 		_ = device.Close() // only read
 		err = fmt.Errorf("have device %s go with its last user: %w", name, gone)
 	}
-	if err != nil {
-		return nil, err
-	}
-	return device, nil
+	return device, err
 }
 
 func (m *mapper) start(name, target, table string, length int64) (*os.File, error) {

@@ -209,13 +209,7 @@ func xattrs(name string) ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	var names []string
-	for _, b := range bytes.Split(buf[:n], []byte{0}) {
-		if len(b) > 0 {
-			names = append(names, string(b))
-		}
-	}
-	return names, nil
+	return strings.FieldsFunc(string(buf[:n]), func(r rune) bool { return r == 0 }), nil
 }
 
 // Attributes returns the extended attributes of a file, "name=value", sorted by

@@ -57,8 +57,9 @@ func (b *Box) LogIn(ctx context.Context) error {
 // options describe the machine.
 func (b *Box) options(ctx context.Context, registry string) (machine.Options, error) {
 	o := machine.Options{Name: b.node.Name, Arch: b.arch, MAC: b.plug.MACs[0], MoreMACs: b.plug.MACs[1:], Network: b.plug.Network,
-		Memory: b.o.Memory, KVM: b.noKVM == nil, Kernel: b.dir.File("boot/kernel"), Initrd: b.dir.File("loader.img"),
-		Forwards: map[string]string{b.plug.Registry.String(): registry}, Credentials: b.credentials(), Log: b.o.Console}
+		Memory: cmp.Or(b.o.Memory, memoryFor(b.layer.Bytes())), KVM: b.noKVM == nil, Kernel: b.dir.File("boot/kernel"),
+		Initrd: b.dir.File("loader.img"), Forwards: map[string]string{b.plug.Registry.String(): registry}, Credentials: b.credentials(),
+		Log: b.o.Console}
 	if b.plug.Between != nil {
 		var err error
 		if o.Cables, err = b.plug.Between.Listen(ctx, len(b.plug.MACs)); err != nil {
@@ -67,9 +68,6 @@ func (b *Box) options(ctx context.Context, registry string) (machine.Options, er
 	}
 	if o.KVM {
 		o.Processors = min(2, runtime.NumCPU())
-	}
-	if o.Memory == 0 {
-		o.Memory = memoryFor(b.layer.Bytes())
 	}
 	words := slices.Concat([]string{b.bootCard()}, b.line, b.console())
 	if uuids := b.node.Match.UUIDs; len(uuids) > 0 {

@@ -3,6 +3,7 @@
 package sandbox
 
 import (
+	"cmp"
 	"context"
 	"encoding/base64"
 	"encoding/json"
@@ -83,9 +84,7 @@ func (b *Box) Picture(ctx context.Context, attributes []string) (p picture.Pictu
 
 // watch puts a prober into the machine's network.
 func (b *Box) watch() error {
-	if b.plug.Between == nil {
-		b.plug.Between = &machine.Switch{}
-	}
+	b.plug.Between = cmp.Or(b.plug.Between, &machine.Switch{})
 	card, err := net.ParseMAC(b.plug.MACs[0])
 	if err != nil {
 		return err

@@ -14,6 +14,7 @@ import (
 
 	"github.com/caisson-os/caisson/internal/efivar"
 	"github.com/caisson-os/caisson/internal/machine"
+	"github.com/caisson-os/caisson/internal/plain"
 	"github.com/caisson-os/caisson/spec"
 )
 
@@ -73,9 +74,7 @@ func (b *Box) verdict(ctx context.Context) (v *Verdict, err error) {
 		}
 	}
 	if b.want.Gates != nil {
-		for _, c := range b.want.Gates.Checks {
-			v.Gates = append(v.Gates, c.Name)
-		}
+		v.Gates = plain.Each(b.want.Gates.Checks, func(c spec.HealthCheck) string { return c.Name })
 	}
 	if err := v.askFirmware(ctx, b); err != nil {
 		return nil, err

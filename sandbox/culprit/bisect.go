@@ -131,30 +131,38 @@ func (a Answer) String() string {
 }
 
 // generations narrows f down. What cannot be tried is passed by, to the next one that can.
-func (s *Search) generations(ctx context.Context, f *Found) error {
-	skipped := map[int]bool{}
-	for {
-		i, ok := middle(f.Good, f.Bad, skipped)
-		if !ok {
-			break
-		}
-		a, err := s.ask(ctx, s.generation(ctx, f.Good, i, f.Bad))
-		if err != nil {
-			return err
-		}
-		switch a.Outcome {
-		case Good:
-			f.Good = i
-		case Bad:
-			f.Bad = i
-		default:
-			skipped[i] = true
-		}
+func (s *Search) generations(ctx context.Context, f *Found) (err error) {
+	f.Good, f.Bad, err = narrow(f.Good, f.Bad, func(low, i, high int) (Answer, error) { return s.ask(ctx, s.generation(ctx, low, i, high)) })
+	if err != nil {
+		return err
 	}
 	for i := f.Good + 1; i < f.Bad; i++ {
 		f.Skipped = append(f.Skipped, i)
 	}
 	return nil
+}
+
+// narrow asks what is between two, of which the low one is good and the high one bad, until nothing is left to ask.
+func narrow(low, high int, ask func(low, i, high int) (Answer, error)) (good, bad int, err error) {
+	skipped := map[int]bool{}
+	for {
+		i, ok := middle(low, high, skipped)
+		if !ok {
+			return low, high, nil
+		}
+		a, err := ask(low, i, high)
+		if err != nil {
+			return low, high, err
+		}
+		switch a.Outcome {
+		case Good:
+			low = i
+		case Bad:
+			high = i
+		default:
+			skipped[i] = true
+		}
+	}
 }
 
 // middle returns what is nearest to the middle of two that is between them and not skipped.
@@ -186,25 +194,11 @@ func (s *Search) parts(ctx context.Context, f *Found, all []string) ([]string, e
 				break
 			}
 		}
-		low, high := 0, len(rest) // without parts it passes, with all of them it fails
-		skipped := map[int]bool{}
-		for {
-			i, ok := middle(low, high, skipped)
-			if !ok {
-				break
-			}
-			a, err := s.ask(ctx, s.mix(ctx, f, append(slices.Clone(rest[:i]), needed...), halves(low, i, high)))
-			if err != nil {
-				return nil, err
-			}
-			switch a.Outcome {
-			case Good:
-				low = i
-			case Bad:
-				high = i
-			default:
-				skipped[i] = true
-			}
+		low, high, err := narrow(0, len(rest), func(low, i, high int) (Answer, error) { // without parts it passes, with all of them it fails
+			return s.ask(ctx, s.mix(ctx, f, append(slices.Clone(rest[:i]), needed...), halves(low, i, high)))
+		})
+		if err != nil {
+			return nil, err
 		}
 		last, err := s.without(ctx, f, rest[:low], rest[low:high], needed)
 		if err != nil {

@@ -233,7 +233,10 @@ func (n *Node) inMachine(ctx context.Context, k *sandbox.Kept) (a Answer, err er
 	}
 	limited, cancel := context.WithTimeout(ctx, n.Within)
 	defer cancel()
-	v, err := n.settle(limited, box)
+	var v *sandbox.Verdict
+	if err = box.LogIn(limited); err == nil {
+		v, err = box.Settle(limited)
+	}
 	var down *sandbox.DownError
 	switch {
 	case ctx.Err() != nil: // the machine ends with it, which is not an answer
@@ -266,13 +269,6 @@ func (n *Node) inMachine(ctx context.Context, k *sandbox.Kept) (a Answer, err er
 		}
 	}
 	return Answer{Outcome: Good}, nil
-}
-
-func (n *Node) settle(ctx context.Context, box *sandbox.Box) (*sandbox.Verdict, error) {
-	if err := box.LogIn(ctx); err != nil {
-		return nil, err
-	}
-	return box.Settle(ctx)
 }
 
 // unwell is the answer of a node that no check can be run on. Where health alone decides, it is bad.

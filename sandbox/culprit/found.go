@@ -123,12 +123,7 @@ func (r *Result) Write(w io.Writer) {
 	if len(r.Skipped) > 0 {
 		cli.Printf(w, "generations that could not be tried, and may be it, too: %s\n", plain.Some(r.Skipped, shown))
 	}
-	says := []string{"generation " + r.Bad}
-	for _, text := range []string{r.Author, r.Reason} {
-		if text != "" {
-			says = append(says, text)
-		}
-	}
+	says := slices.DeleteFunc([]string{"generation " + r.Bad, r.Author, r.Reason}, func(text string) bool { return text == "" })
 	if r.Commit != "" {
 		says = append(says, "site "+r.Commit)
 	}

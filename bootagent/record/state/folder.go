@@ -45,7 +45,7 @@ func Open(dir string) (*Folder, error) {
 			return nil, fmt.Errorf("open state: %w", err)
 		}
 	}
-	for _, pattern := range []string{".*.json*.*", ".blackbox.*", "." + reserveFile + ".*", "overlays/.*.json.*",
+	for _, pattern := range []string{".*.json*.*", "." + reserveFile + ".*", "overlays/.*.json.*",
 		"identity/.secrets.*key.*", keysDir + "/.*.json.*"} {
 		left, _ := filepath.Glob(filepath.Join(dir, pattern)) // the pattern is valid
 		for _, name := range left {

@@ -11,6 +11,7 @@ import (
 	"io/fs"
 	"math"
 	"os"
+	"path/filepath"
 	"slices"
 	"syscall"
 	"time"
@@ -37,9 +38,10 @@ const patience = 5 * time.Second
 //
 // A write touches one slot, that of the oldest event, and is synced: a power cut costs
 // at most that one and the new one, whatever part of it reached the disk. The file is
-// made whole once, so that a full disk does not keep an event from being noted. It
-// lies in the state directory, and where that is in memory it ends with the boot; of a
-// kernel that died, firmware may keep the last lines, see [Dump].
+// made whole once, so that a full disk does not keep an event from being noted, and never
+// replaced: another process may be noting one. It lies in the state directory, and where that
+// is in memory it ends with the boot; of a kernel that died, firmware may keep the last lines,
+// see [Dump].
 type Box struct {
 	file     string
 	patience time.Duration
@@ -67,6 +69,9 @@ func (b Box) Add(e spec.Event) (err error) {
 	}
 	data, err := io.ReadAll(io.LimitReader(f, size))
 	if err != nil {
+		return err
+	}
+	if _, err := f.WriteAt(make([]byte, size-len(data)), int64(len(data))); err != nil { // of what is whole nothing
 		return err
 	}
 	next := uint64(0)
@@ -133,11 +138,11 @@ func (b Box) lock(f *os.File) error {
 }
 
 func (b Box) open() (*os.File, error) {
-	f, err := ownfiles.Change(b.file)
-	if !errors.Is(err, fs.ErrNotExist) {
-		return f, err
+	f, err := ownfiles.Create(b.file)
+	if err == nil {
+		err = errors.Join(f.Close(), durable.SyncDir(filepath.Dir(b.file)))
 	}
-	if err := durable.WriteFile(b.file, make([]byte, size), 0o600); err != nil {
+	if err != nil && !errors.Is(err, fs.ErrExist) {
 		return nil, err
 	}
 	return ownfiles.Change(b.file)

@@ -13,12 +13,14 @@ import (
 	"path/filepath"
 	"reflect"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sys/unix"
 
+	"github.com/caisson-os/caisson/bootagent/record/state"
 	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/test/golden"
 	"github.com/caisson-os/caisson/test/require"
@@ -215,6 +217,48 @@ func TestALockThatIsKept(t *testing.T) {
 	}
 	if all := events(t, b); len(all) != 2 || all[1].Generation != 3 {
 		t.Errorf("%+v", all)
+	}
+}
+
+// Of several who note the first event none loses another's, also while the state is opened by
+// who has the node's lock.
+func TestTheFirstEventsOfSeveral(t *testing.T) {
+	for range 20 {
+		dir := t.TempDir()
+		b := BoxAt(filepath.Join(dir, BoxName))
+		var all sync.WaitGroup
+		for n := range 6 {
+			all.Go(func() {
+				if err := b.Add(event(n)); err != nil {
+					t.Error(err)
+				}
+			})
+			all.Go(func() {
+				if _, err := state.Open(dir); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		all.Wait()
+		if noted := events(t, b); len(noted) != 6 {
+			t.Fatalf("%d of 6 events", len(noted))
+		}
+	}
+}
+
+// A box whose making was cut is made whole.
+func TestABoxThatIsNotWhole(t *testing.T) {
+	b := BoxAt(filepath.Join(t.TempDir(), BoxName))
+	for _, had := range []int{0, slot + 7} {
+		if err := os.WriteFile(b.file, make([]byte, had), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if err := b.Add(event(1)); err != nil || len(events(t, b)) != 1 {
+			t.Errorf("%d bytes: %v, %d events", had, err, len(events(t, b)))
+		}
+		if info, err := os.Stat(b.file); err != nil || info.Size() != size {
+			t.Errorf("%v, %v", info, err)
+		}
 	}
 }
 

@@ -4,8 +4,10 @@ package layers
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
+	"sync"
 	"testing"
 
 	digests "github.com/caisson-os/caisson/internal/digest"
@@ -96,6 +98,28 @@ func TestPathConfinesDigests(t *testing.T) {
 		if got, want := s.Path(bad), s.dir+"/sha256/invalid"; got != want {
 			t.Errorf("Path(%q) = %s, want %s", bad, got, want)
 		}
+	}
+}
+
+// What goes while it is collected, as when a fetch that has come to its end gives it another name, keeps nothing else.
+func TestCollectBesideAnother(t *testing.T) {
+	s := open(t)
+	for i := range 500 {
+		if err := os.WriteFile(s.Path(digests.Of([]byte(fmt.Sprint(i)))), nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var both sync.WaitGroup
+	for range 2 {
+		both.Go(func() {
+			if _, err := s.Collect(nil); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	both.Wait()
+	if left := files(t, s); len(left) != 0 {
+		t.Errorf("%d are left", len(left))
 	}
 }
 

@@ -176,15 +176,17 @@ func (h *handler) current(w http.ResponseWriter) *index {
 	return x
 }
 
-func (h *handler) readAttached(digest string) attached {
+func (h *handler) readAttached(digest string) (a attached, err error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	s, ok := h.attached[digest]
-	if !ok {
-		s = readAttached(h.root, digest)
-		h.attached[digest] = s
+	a, ok := h.attached[digest]
+	if ok {
+		return a, nil
 	}
-	return s
+	if a, err = readAttached(h.root, digest); err == nil { // else the next one who asks may read it
+		h.attached[digest] = a
+	}
+	return a, err
 }
 
 // Fail answers with an error as the distribution specification has it.

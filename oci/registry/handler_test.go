@@ -180,3 +180,47 @@ func TestHandlerStaysInTheLayout(t *testing.T) {
 		}
 	}
 }
+
+// A manifest that could not be read when somebody asked is attached for the next one who asks.
+func TestReferrersAreReadAgain(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "out")
+	w := open(t, "oci:"+dir)
+	subject := push(t, w, "one", "superhost")
+	raw, blobs := oci.DocumentManifest(oci.TypeReport, []byte("{}"))
+	for _, b := range blobs {
+		if err := w.PutData(t.Context(), "node", b); err != nil {
+			t.Fatal(err)
+		}
+	}
+	m, err := oci.ParseManifest(raw)
+	if err != nil {
+		t.Fatal(err)
+	}
+	m.Subject = &oci.Descriptor{MediaType: oci.MediaTypeManifest, Digest: subject, Size: 1}
+	digest, err := w.PutManifest(t.Context(), "node", oci.MediaTypeManifest, oci.Encode(*m))
+	if err != nil {
+		t.Fatal(err)
+	}
+	h, err := registry.Handler(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	lists := func() bool {
+		w := httptest.NewRecorder()
+		h.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/v2/node/referrers/"+subject, nil))
+		return w.Code == http.StatusOK && strings.Contains(w.Body.String(), digest)
+	}
+	blob := filepath.Join(dir, oci.BlobPath(digest))
+	if err := os.Rename(blob, blob+".away"); err != nil {
+		t.Fatal(err)
+	}
+	if lists() {
+		t.Error("what cannot be read is listed")
+	}
+	if err := os.Rename(blob+".away", blob); err != nil {
+		t.Fatal(err)
+	}
+	if !lists() {
+		t.Error("it is not listed once it can be read")
+	}
+}

@@ -78,14 +78,14 @@ func (x *index) tags(repo string) []string {
 }
 
 // referrers has a descriptor's annotations be the manifest's, as a server's list has them.
-func (x *index) referrers(digest string, read func(string) attached) []oci.Descriptor {
+func (x *index) referrers(digest string, read func(string) (attached, error)) []oci.Descriptor {
 	var list []oci.Descriptor
 	for _, key := range slices.Sorted(maps.Keys(x.plain)) {
 		d := x.plain[key]
 		if d.MediaType != oci.MediaTypeManifest {
 			continue
 		}
-		if m := read(d.Digest); m.subject == digest {
+		if m, err := read(d.Digest); err == nil && m.subject == digest { // what cannot be read is not attached
 			d.Annotations = m.annotations
 			list = append(list, d)
 		}
@@ -99,14 +99,14 @@ type attached struct {
 	annotations map[string]string
 }
 
-func readAttached(root *os.Root, digest string) attached {
+func readAttached(root *os.Root, digest string) (attached, error) {
 	raw, err := strict.ReadFileCapped(root, oci.BlobPath(digest), oci.MaxManifest)
 	if err != nil {
-		return attached{}
+		return attached{}, err
 	}
 	m, err := oci.ParseManifest(raw)
 	if err != nil || m.Subject == nil {
-		return attached{}
+		return attached{}, err
 	}
-	return attached{m.Subject.Digest, m.Annotations}
+	return attached{m.Subject.Digest, m.Annotations}, nil
 }

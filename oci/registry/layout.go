@@ -177,7 +177,8 @@ func (l *layout) referrers(_ context.Context, _, digest string) (list []oci.Desc
 		return nil, err
 	}
 	defer root.Close() // only read
-	err = l.view(func(x *index) { list = x.referrers(digest, func(d string) attached { return readAttached(root, d) }) })
+	read := func(d string) (attached, error) { return readAttached(root, d) }
+	err = l.view(func(x *index) { list = x.referrers(digest, read) })
 	return list, err
 }
 

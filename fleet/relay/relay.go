@@ -58,6 +58,12 @@ type named struct {
 	at                      time.Time
 }
 
+// answer is what a tag or digest names, and its manifest.
+type answer struct {
+	named
+	data []byte
+}
+
 // Handler relays a registry until ctx ends: manifests and blobs, as nodes ask for them.
 func Handler(ctx context.Context, from *registry.Registry, o Options) (http.Handler, error) {
 	if o.Now == nil {
@@ -99,9 +105,9 @@ func (r *relay) serve(w http.ResponseWriter, req *http.Request) {
 
 // manifest answers from memory where it can. A client that has it is not sent it again.
 func (r *relay) manifest(w http.ResponseWriter, req *http.Request, repo, reference string) {
-	n, data, err := r.lookUp(repo, reference)
+	a, err := r.lookUp(repo, reference)
 	switch {
-	case err == nil && n.missing, errors.Is(err, oci.ErrNotFound):
+	case err == nil && a.missing, errors.Is(err, oci.ErrNotFound):
 		registry.Fail(w, http.StatusNotFound, "MANIFEST_UNKNOWN", "no such manifest")
 		return
 	case err != nil:
@@ -109,45 +115,33 @@ func (r *relay) manifest(w http.ResponseWriter, req *http.Request, repo, referen
 		registry.Fail(w, http.StatusBadGateway, "UNAVAILABLE", "the registry gives no answer")
 		return
 	}
-	w.Header().Set("Content-Type", n.mediaType)
-	w.Header().Set("Docker-Content-Digest", n.digest)
-	w.Header().Set("ETag", `"`+n.digest+`"`)
-	http.ServeContent(w, req, "", time.Time{}, bytes.NewReader(data))
+	w.Header().Set("Content-Type", a.mediaType)
+	w.Header().Set("Docker-Content-Digest", a.digest)
+	w.Header().Set("ETag", `"`+a.digest+`"`)
+	http.ServeContent(w, req, "", time.Time{}, bytes.NewReader(a.data))
 }
 
-// lookUp returns what a tag or digest names, and its manifest. All who ask for it at once wait for
-// one answer of the registry.
-func (r *relay) lookUp(repo, reference string) (named, []byte, error) {
-	type answer struct {
-		named
-		data []byte
-	}
-	v, err, _ := r.asking.Do(repo+":"+reference, func() (any, error) {
-		n, err := r.resolve(repo, reference)
-		if err != nil || n.missing {
-			return answer{named: n}, err
-		}
-		data, err := r.kept.read(n.digest)
-		return answer{n, data}, err
-	})
-	if err != nil {
-		return named{}, nil, err
-	}
-	a := v.(answer)
-	return a.named, a.data, nil
+// lookUp has all who ask for a tag or digest at once wait for one answer of the registry.
+func (r *relay) lookUp(repo, reference string) (answer, error) {
+	v, err, _ := r.asking.Do(repo+":"+reference, func() (any, error) { return r.resolve(repo, reference) })
+	return v.(answer), err
 }
 
 // resolve asks the registry for a tag whose answer has become old, and for a manifest that is not
-// kept.
-func (r *relay) resolve(repo, reference string) (named, error) {
+// kept. One that is kept is read before anything is decided, as it may leave at any time.
+func (r *relay) resolve(repo, reference string) (answer, error) {
 	name := repo + ":" + reference
 	r.mu.Lock()
 	was, known := r.names[name]
 	r.mu.Unlock()
-	there := known && !was.missing && r.kept.has(was.digest)
+	var data []byte
+	if known && !was.missing {
+		data = r.kept.read(was.digest)
+	}
+	there := data != nil
 	switch {
 	case there && oci.ValidDigest(reference), known && (there || was.missing) && r.o.Now().Sub(was.at) < r.o.Fresh:
-		return was, nil
+		return answer{was, data}, nil
 	case !there:
 		was.etag = ""
 	}
@@ -158,25 +152,26 @@ func (r *relay) resolve(repo, reference string) (named, error) {
 	case errors.Is(err, oci.ErrNotFound):
 		now = named{missing: true, at: at}
 	case err != nil:
-		return named{}, err
+		return answer{}, err
 	case resp.NotModified:
 		now = was
 		now.at = at
 	default:
-		if err := r.kept.write(resp.Digest, resp.Data); err != nil {
-			return named{}, err
+		data = resp.Data
+		if err := r.kept.write(resp.Digest, data); err != nil {
+			return answer{}, err
 		}
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if known || len(r.names) < maxNames {
 		r.names[name] = now
-		return now, nil
+		return answer{now, data}, nil
 	}
 	for old, n := range r.names { // some that are asked for anew anyway make room
 		if at.Sub(n.at) >= r.o.Fresh {
 			delete(r.names, old)
 		}
 	}
-	return now, nil
+	return answer{now, data}, nil
 }

@@ -368,6 +368,33 @@ func TestRoom(t *testing.T) {
 	}
 }
 
+// TestAManifestLeaves: who asks for a manifest just when it makes room for others gets it.
+func TestAManifestLeaves(t *testing.T) {
+	r := newRack(t, 1<<30)
+	digest := r.publish("a", "1")
+	name := filepath.Join(r.dir, strings.TrimPrefix(digest, "sha256:"))
+	end, ended := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(ended)
+		for {
+			select {
+			case <-end:
+				return
+			default:
+				_ = os.Remove(name) // it may not be there
+			}
+		}
+	}()
+	for range 300 {
+		if resp, data, err := r.get("node/manifests/a"); err != nil || resp.StatusCode != http.StatusOK || oci.Digest(data) != digest {
+			t.Errorf("%v, %d bytes, %v", resp, len(data), err)
+			break
+		}
+	}
+	close(end)
+	<-ended
+}
+
 // TestAsANode: a node reads through the relay, and goes on with its mirror, which is the registry,
 // where that gives no answer any more.
 func TestAsANode(t *testing.T) {

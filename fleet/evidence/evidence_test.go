@@ -9,6 +9,8 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"errors"
+	"os"
+	"path/filepath"
 	"testing"
 	"time"
 
@@ -220,5 +222,20 @@ func TestSettings(t *testing.T) {
 		if after, err := spec.Encode(o); err != nil || !bytes.Equal(before, after) {
 			t.Errorf("%s: the overlay was changed", name)
 		}
+	}
+}
+
+// TestAFailedReadIsNotKept: what could not be read is read when somebody asks again.
+func TestAFailedReadIsNotKept(t *testing.T) {
+	w := newWorld(t)
+	w.attach(t, attack.Rehearsal{}, Passed, w.asked.Planned)
+	index := filepath.Join(w.shelf.Registry.Ref().Layout, "index.json")
+	must(t, os.Rename(index, index+".away"))
+	if err := w.shelf.Check(t.Context(), w.asked); err == nil || errors.Is(err, ErrNotRehearsed) {
+		t.Errorf("without an index: %v", err)
+	}
+	must(t, os.Rename(index+".away", index))
+	if err := w.shelf.Check(t.Context(), w.asked); err != nil {
+		t.Error(err)
 	}
 }

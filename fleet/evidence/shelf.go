@@ -142,13 +142,16 @@ func (c *candidate) run() (int, error) {
 }
 
 // of returns the bundles that are attached to a layer.
-func (s *Shelf) of(ctx context.Context, layer string) (_ [][]byte, err error) {
+func (s *Shelf) of(ctx context.Context, layer string) ([][]byte, error) {
 	if found, read := s.bundles[layer]; read {
 		return found, nil
 	}
 	if s.bundles == nil {
 		s.bundles = map[string][][]byte{}
 	}
-	s.bundles[layer], err = release.Rehearsals(ctx, s.Registry, layer)
-	return s.bundles[layer], err
+	found, err := release.Rehearsals(ctx, s.Registry, layer)
+	if err == nil { // else the next one who asks may read them
+		s.bundles[layer] = found
+	}
+	return found, err
 }

@@ -181,6 +181,34 @@ func TestAChangeHasToPassItsGates(t *testing.T) {
 	}
 }
 
+// What bounds a judgement that is over ends under the lock: who has it may begin one just now.
+func TestABoundEndsUnderTheLock(t *testing.T) {
+	m := runningMachine(t)
+	bound := m.root + paths.RunJudged
+	if _, err := uptime.RenewDeadline(bound, m.kernel.Up(), time.Hour); err != nil {
+		t.Fatal(err)
+	}
+	other := m.open()
+	o := traced(session.Options{Root: m.root, Kernel: &m.kernel, Say: t.Logf})
+	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+	defer cancel()
+	if _, _, err := Judge(ctx, o, nil); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("beside who has the lock: %v", err)
+	}
+	if _, err := os.Stat(bound); err != nil {
+		t.Error(err)
+	}
+	if err := other.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if _, _, err := Judge(t.Context(), o, nil); err != nil {
+		t.Error(err)
+	}
+	if _, err := os.Stat(bound); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("it is bound still: %v", err)
+	}
+}
+
 // Where the layer stayed, the overlay is to blame: the one before comes back without a
 // reboot, and what was rejected is not tried again until somebody says so.
 func TestAFailedGateBringsThePreviousOverlayBack(t *testing.T) {

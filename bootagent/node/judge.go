@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"time"
 
 	"github.com/caisson-os/caisson/bootagent/fetch/stage"
@@ -30,13 +31,18 @@ func Judge(ctx context.Context, o session.Options, bootstrap *spec.Bootstrap) (w
 		return 0, nil, err
 	}
 	before, err := n.soak.Judging()
-	if before == nil && err == nil {
-		err = n.soak.Bound(ctx) // it ends
-	}
 	if err = errors.Join(err, n.Close()); err != nil {
 		return 0, nil, err
 	}
 	if before == nil {
+		if _, err := os.Lstat(n.session.Path(paths.RunJudged)); err == nil { // it ends, unless another process begins one
+			if n, err = Open(ctx, o, bootstrap); err == nil {
+				err = errors.Join(n.soak.Bound(ctx), n.Close())
+			}
+			if err != nil {
+				return 0, nil, err
+			}
+		}
 		return 0, nil, watch(ctx, o, bootstrap)
 	}
 	looked := n.soak.Prober().Look(ctx, before.Record, before.Checks())

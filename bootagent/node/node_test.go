@@ -416,4 +416,55 @@ func TestStage(t *testing.T) {
 	}
 }
 
+// stalls is a registry that sends nothing of one layer, and says which layers it is asked for.
+type stalls struct {
+	oci.Source
+	layer string
+	asked chan string
+}
+
+func (s stalls) Manifest(ctx context.Context, repo, reference, etag string) (oci.Response, error) {
+	if repo == oci.RepoLayer {
+		s.asked <- reference
+		if reference == s.layer {
+			<-ctx.Done()
+			return oci.Response{}, ctx.Err()
+		}
+	}
+	return s.Source.Manifest(ctx, repo, reference, etag)
+}
+
+// Where another layer waits by now, it is fetched in the place of the one that nobody goes to any more.
+func TestStageGoesOnWithWhatWaits(t *testing.T) {
+	m := newMachine(t)
+	m.publish(1, layerNamed("a"), "10")
+	m.boot()
+	m.apply()
+	m.publish(2, layerNamed("b"), "10")
+	m.sync()
+	from := stalls{m.Registry.Source(), layerNamed("b"), make(chan string, 9)}
+	n, err := Read(t.Context(), traced(session.Options{Root: m.root, Kernel: &m.kernel, Say: t.Logf, Fetch: func(spec.Bootstrap, track.Way) (oci.Source, error) {
+		return from, nil
+	}}), m.bootstrap())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer n.Close() // the test is over
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	ended := make(chan error, 1)
+	go func() { ended <- n.Stage(ctx) }()
+	if asked := <-from.asked; asked != layerNamed("b") {
+		t.Errorf("asked for %s", asked)
+	}
+	m.publish(3, layerNamed("c"), "10")
+	m.sync()
+	if err := <-ended; !errors.Is(err, oci.ErrNotFound) { // the test's layers are names only
+		t.Fatalf("%v", err)
+	}
+	if asked := <-from.asked; asked != layerNamed("c") {
+		t.Errorf("asked for %s", asked)
+	}
+}
+
 func fixtureIdentity() trust.Identity { return trust.Identity{Node: fixture.Node} }

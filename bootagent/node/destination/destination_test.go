@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -120,11 +121,30 @@ func TestNoteHad(t *testing.T) {
 func TestBytes(t *testing.T) {
 	d, _ := going(t, new(state.Boot))
 	for _, b := range []spec.Bytes{{Fetched: 3, Had: 1}, {}, {Fetched: 4}} {
-		if err := d.noteBytes("a", b); err != nil {
+		if err := d.noteBytes(t.Context(), "a", b); err != nil {
 			t.Fatal(err)
 		}
 	}
 	if b := d.BytesOf("a"); b == nil || b.Fetched != 7 || b.Had != 1 || d.BytesOf("b") != nil {
+		t.Errorf("%+v", b)
+	}
+}
+
+// Of two who fetch a layer neither forgets what the other one has brought.
+func TestBytesOfSeveral(t *testing.T) {
+	d, _ := going(t, new(state.Boot))
+	var all sync.WaitGroup
+	for range 8 {
+		all.Go(func() {
+			for range 20 {
+				if err := d.noteBytes(t.Context(), "a", spec.Bytes{Fetched: 1}); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	all.Wait()
+	if b := d.BytesOf("a"); b == nil || b.Fetched != 160 {
 		t.Errorf("%+v", b)
 	}
 }

@@ -19,6 +19,7 @@ import (
 	"github.com/caisson-os/caisson/internal/durable"
 	"github.com/caisson-os/caisson/internal/efivar"
 	"github.com/caisson-os/caisson/internal/paths"
+	"github.com/caisson-os/caisson/internal/stall"
 	"github.com/caisson-os/caisson/layers"
 	"github.com/caisson-os/caisson/oci"
 	"github.com/caisson-os/caisson/spec"
@@ -26,20 +27,49 @@ import (
 
 // Stage brings the layer of the generation that waits for a reboot to the state disk,
 // however slow the line is: the loader gives it a minute and boots the last good one
-// otherwise. It needs no lock, and resumes what was cut. Without a disk it brings into memory
-// what a soft-reboot needs.
+// otherwise. It needs no lock, and resumes what was cut; where another layer waits by now it goes on
+// with that one. Without a disk it brings into memory what a soft-reboot needs.
 func (d *Destination) Stage(ctx context.Context) error {
 	boot := d.Owner.Boot()
 	if d.Tracker == nil || boot.Mode == spec.ModeAttached || boot.ReadOnly {
 		return nil // nothing that is fetched now would be there after a reboot
 	}
-	s, err := d.Owner.State()
-	if err == nil && boot.InMemory() {
-		return d.stageInMemory(ctx, s)
+	bring := d.stageOnDisk
+	if boot.InMemory() {
+		bring = d.stageInMemory
 	}
-	if err != nil {
-		return err
+	for {
+		s, err := d.Owner.State()
+		if err != nil {
+			return err
+		}
+		own, cut := context.WithCancel(ctx)
+		brought := make(chan error, 1)
+		go func() { brought <- bring(own, s) }()
+		for now := s; now == nil || d.nextLayer(now) == d.nextLayer(s); {
+			select {
+			case err := <-brought:
+				cut()
+				return err
+			case <-time.After(2 * time.Second):
+				now, _ = d.Owner.State() // nil is looked at again
+			}
+		}
+		cut()
+		<-brought // whatever it says is of a layer that no boot enters
 	}
+}
+
+// nextLayer returns the layer that the next boot enters, "" where none is known.
+func (d *Destination) nextLayer(s *state.State) string {
+	if g := d.nextBoot(s); g != nil {
+		return g.Layer
+	}
+	return ""
+}
+
+// stageOnDisk is Stage of a node that keeps layers on a disk.
+func (d *Destination) stageOnDisk(ctx context.Context, s *state.State) error {
 	g := d.Candidate(s)
 	if g == nil || g.Layer == d.Root.Layer() {
 		return nil
@@ -66,7 +96,7 @@ func (d *Destination) Stage(ctx context.Context) error {
 	if err != nil {
 		err = fmt.Errorf("stage generation %d: %w", found.Generation.Generation, err)
 	}
-	return errors.Join(err, d.noteBytes(found.Overlay.Layer, bytes))
+	return errors.Join(err, d.noteBytes(ctx, found.Overlay.Layer, bytes))
 }
 
 // Enters returns an error where no boot of this machine would enter the kernel of a layer that is
@@ -95,9 +125,17 @@ type stagedBytes struct {
 }
 
 // noteBytes adds the images that an attempt brought to those of the attempts before.
-func (d *Destination) noteBytes(layer string, b spec.Bytes) error {
+func (d *Destination) noteBytes(ctx context.Context, layer string, b spec.Bytes) error {
 	if b == (spec.Bytes{}) {
 		return nil
+	}
+	run, err := os.Open(d.path(paths.Run)) // a verb may stage beside the service
+	if err != nil {
+		return err
+	}
+	defer run.Close() // it ends the lock, nothing is written through it
+	if err := stall.Lock(ctx, run, false); err != nil {
+		return fmt.Errorf("lock %s: %w", run.Name(), err)
 	}
 	if before := d.BytesOf(layer); before != nil {
 		b.Fetched, b.Had = b.Fetched+before.Fetched, b.Had+before.Had
@@ -156,7 +194,7 @@ func (d *Destination) stageInMemory(ctx context.Context, s *state.State) error {
 		to := stage.Stager{Bytes: &bytes, Store: next.Store, From: d.Tracker.Source, Kept: []string{d.Root.Layer()}, Talk: 10 * time.Minute,
 			Say: d.Log.Say}
 		if err = to.Missing(ctx, stage.Images(*next.Pair.Layer)...); err == nil {
-			return d.noteBytes(next.Pair.Generation.Layer, bytes)
+			return d.noteBytes(ctx, next.Pair.Generation.Layer, bytes)
 		}
 		err = fmt.Errorf("stage generation %d: %w", next.Pair.Generation.Generation, err)
 	}

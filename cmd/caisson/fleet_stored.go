@@ -120,13 +120,16 @@ func (a *app) readStored(ctx context.Context, x *storedReports, look func(*query
 	}
 	working, stop := context.WithCancel(ctx)
 	ended := make(chan error, 1)
-	go func() { ended <- fleet.Hub.Run(working) }()
+	go func() {
+		defer stop() // nobody takes reports any more
+		ended <- fleet.Hub.Run(working)
+	}()
 	names := slices.Sorted(maps.Keys(published.Rows))
 	box.Take = fleet.Hub.Stored
-	refused, err := box.Read(ctx, names, len(names))
+	refused, err := box.Read(working, names, len(names))
 	stop()
 	report.SayRefused(refused, a.say)
-	if err := errors.Join(err, <-ended); err != nil {
+	if err := cmp.Or(<-ended, err); err != nil { // what ended the one cuts the other
 		return err
 	}
 	return look(fleet)

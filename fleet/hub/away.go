@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/caisson-os/caisson/fleet/store"
+	"github.com/caisson-os/caisson/fleet/view"
 )
 
 // ErrAway is returned while the database cannot be used. What it had is shown as it was.
@@ -146,9 +147,12 @@ func (h *Hub) forgetRetired(ctx context.Context) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for name := range gone {
-		delete(h.nodes, name)
 		delete(h.proofs, name)
 		delete(h.hints, name)
+		n := &node{view: view.Node{Name: name, Published: h.nodes[name].view.Published}}
+		if h.nodes[name] = n; n.view.Published == nil { // else it was published again meanwhile
+			delete(h.nodes, name)
+		}
 	}
 	maps.DeleteFunc(h.keys, func(_, of string) bool { return gone[of] })
 	h.slots = slices.DeleteFunc(slices.Clone(h.slots), func(l store.Slot) bool { return gone[l.Node] })

@@ -3,11 +3,14 @@
 package hub
 
 import (
+	"context"
+	"database/sql"
 	"errors"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/caisson-os/caisson/fleet/store"
 	"github.com/caisson-os/caisson/fleet/view"
 	"github.com/caisson-os/caisson/oci/sign"
 )
@@ -108,4 +111,51 @@ func TestNothingIsForgottenUnread(t *testing.T) {
 	r.hub.mu.Unlock()
 	r.must(r.hub.forgetRetired(t.Context()))
 	r.is("n1", view.Retired)
+}
+
+// TestANodeComesBackWhileItIsForgotten: one that was retired by mistake and is published again just
+// then is there.
+func TestANodeComesBackWhileItIsForgotten(t *testing.T) {
+	r := newRig(t, "n1", "n2")
+	r.must(r.report("k1", "n1", 1, nil))
+	r.stop()
+	s, err := store.Open(t.Context(), r.db)
+	r.must(err)
+	defer s.Close() // the test is over
+	o, asked := r.options(s), make(chan struct{}, 1)
+	now := o.Now
+	o.Now = func() time.Time {
+		select {
+		case asked <- struct{}{}:
+		default: // it was told already
+		}
+		return now()
+	}
+	h, err := Open(t.Context(), o)
+	r.must(err)
+	r.publish("2", 2, "n2")
+	h.readIndex(t.Context())
+	r.later(retiredKept + time.Hour)
+	other, err := sql.Open("sqlite", strings.TrimPrefix(r.db, "sqlite:"))
+	r.must(err)
+	defer other.Close() // the test is over
+	writes, err := other.Conn(t.Context())
+	r.must(err)
+	_, err = writes.ExecContext(t.Context(), "BEGIN IMMEDIATE")
+	r.must(err)
+	select {
+	case <-asked:
+	default:
+	}
+	forgotten := make(chan error, 1)
+	go func() { forgotten <- h.forgetRetired(context.Background()) }()
+	<-asked // it looks at the nodes, and waits for the database then
+	r.publish("3", 3, "n1", "n2")
+	h.readIndex(t.Context())
+	_, err = writes.ExecContext(t.Context(), "ROLLBACK")
+	r.must(err)
+	r.must(<-forgotten)
+	if d, err := h.Node(t.Context(), "n1"); err != nil || d.Published == nil || d.Report != nil {
+		t.Errorf("%+v, %v", d, err)
+	}
 }

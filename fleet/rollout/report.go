@@ -63,6 +63,11 @@ func ReadReports(r io.Reader, asked Asked, by *Reporters, now time.Time) (map[st
 		defer by.mu.Unlock()
 		return by.judge(one, asked.Fleet, now)
 	}
+	if by != nil {
+		if err := by.refresh(); err != nil {
+			return nil, err
+		}
+	}
 	all, err := asked.Heard.read(r, asked, take)
 	if err == nil && by != nil {
 		by.mu.Lock()

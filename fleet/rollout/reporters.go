@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io/fs"
 	"maps"
+	"os"
 	"sync"
 	"time"
 
@@ -32,6 +33,7 @@ const maxReporters = 512 << 20
 // goroutines.
 type Reporters struct {
 	file  string
+	stamp time.Time // of the file as it was read or written last
 	fixed bool
 
 	open func(raw []byte, at time.Time) (*spec.Report, error) // verifies: [report.Open]
@@ -75,21 +77,35 @@ type reportersDoc struct {
 func OpenReporters(file string, fixed bool) (*Reporters, error) {
 	k := &Reporters{file: file, fixed: fixed, open: report.Open, nodes: map[string]Reporter{}, owner: map[string]string{},
 		opened: map[string]opened{}}
-	data, err := ownfiles.ReadPublic(file, maxReporters)
-	if errors.Is(err, fs.ErrNotExist) {
-		return k, nil
+	return k, k.refresh()
+}
+
+// refresh reads the file where somebody else has written it: an operator takes rows out.
+func (k *Reporters) refresh() error {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	is, err := os.Stat(k.file)
+	if errors.Is(err, fs.ErrNotExist) || err == nil && is.ModTime().Equal(k.stamp) {
+		return nil
+	}
+	var data []byte
+	if err == nil {
+		data, err = ownfiles.ReadPublic(k.file, maxReporters)
 	}
 	var doc reportersDoc
 	if err == nil {
 		err = spec.DecodeFile(data, ReportersKind, &doc)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("read the keys of reports %s: %w", file, err)
+		return fmt.Errorf("read the keys of reports %s: %w", k.file, err)
 	}
+	k.stamp = is.ModTime()
+	clear(k.nodes)
+	clear(k.owner)
 	for name, one := range doc.Nodes {
 		k.nodes[name], k.owner[one.Key] = one, name
 	}
-	return k, nil
+	return nil
 }
 
 // judge returns what a node's signed report says, or why it counts for nothing.
@@ -177,6 +193,9 @@ func (k *Reporters) save(published func(string) bool) error {
 		return cli.WithHint(fmt.Errorf("keep the keys of reports: %w", err), "--reporters FILE names another place")
 	}
 	k.unsaved = false
+	if is, err := os.Stat(k.file); err == nil {
+		k.stamp = is.ModTime()
+	}
 	return nil
 }
 

@@ -183,6 +183,42 @@ func TestAReportIsVerifiedOnce(t *testing.T) {
 	}
 }
 
+// TestWhoIsTakenOutOfTheFile: what an operator takes out of the file counts for a driver that runs.
+func TestWhoIsTakenOutOfTheFile(t *testing.T) {
+	noon := time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
+	file := filepath.Join(t.TempDir(), "caisson.reporters")
+	by, err := OpenReporters(file, false)
+	must(t, err)
+	look := func(seq uint64) (Report, *ecdsa.PrivateKey) {
+		t.Helper()
+		key, err := sign.Generate()
+		must(t, err)
+		line, err := json.Marshal(view.Reported{Node: "a", Received: noon, Signed: signed(t, key, "metal", "a", seq, spec.KeyPinned, "ok", noon)})
+		must(t, err)
+		all, err := ReadReports(bytes.NewReader(append(line, '\n')), among("a"), by, noon.Add(time.Minute))
+		must(t, err)
+		return all["a"], key
+	}
+	if got, _ := look(1); got.Garbled != "" {
+		t.Fatalf("%+v", got)
+	}
+	if got, _ := look(2); !strings.Contains(got.Garbled, "take the node out of "+file) {
+		t.Fatalf("%+v", got)
+	}
+	empty, err := json.Marshal(reportersDoc{APIVersion: spec.APIVersion, Kind: ReportersKind})
+	must(t, err)
+	must(t, os.WriteFile(file+".new", empty, 0o644))
+	must(t, os.Chtimes(file+".new", noon, noon))
+	must(t, os.Rename(file+".new", file))
+	got, key := look(3)
+	if got.Garbled != "" {
+		t.Errorf("%+v", got)
+	}
+	if text, err := os.ReadFile(file); err != nil || !strings.Contains(string(text), sign.VerifierOf(key).ID()) {
+		t.Errorf("%s, %v", text, err)
+	}
+}
+
 // BenchmarkLook is a driver's look at the reports of all nodes: the first, which verifies each, and
 // the next, where a tenth says something new or none does: of a service with cursors, and of one that
 // says all each time.

@@ -170,7 +170,7 @@ func (c *Client) get(ctx context.Context, path string, into any) (size int64, er
 // Nodes returns all nodes of the fleet, by name.
 func (c *Client) Nodes(ctx context.Context) ([]view.Line, error) {
 	var out []view.Line
-	for read, pages := int64(0), 1; ; pages++ {
+	for read, pages, all := int64(0), 1, 0; ; pages++ {
 		var l struct {
 			Nodes rows[view.Line] `json:"nodes"`
 			All   int             `json:"all"`
@@ -179,6 +179,10 @@ func (c *Client) Nodes(ctx context.Context) ([]view.Line, error) {
 		if err != nil {
 			return nil, err
 		}
+		if pages > 1 && l.All != all { // one may be on no page
+			return nil, errors.New("nodes came to the fleet, or left it, while its service listed them")
+		}
+		all = l.All
 		read += size
 		if out = append(out, l.Nodes...); len(out) > MaxNodes || read > MaxBytes {
 			return nil, fmt.Errorf("the fleet's service lists more than %d nodes, or more than %d MiB of them", MaxNodes, MaxBytes>>20)

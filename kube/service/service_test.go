@@ -5,6 +5,8 @@ package service
 import (
 	"bufio"
 	"context"
+	"encoding/json"
+	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
@@ -12,6 +14,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -168,5 +171,30 @@ func TestStolenServiceSaysTooMuch(t *testing.T) {
 		if err := ask(); err != nil {
 			t.Errorf("nothing: %v", err)
 		}
+	}
+}
+
+// TestNodesAreListedWhole: a node that leaves between two pages moves another one past the second;
+// what is listed then is not taken for the fleet.
+func TestNodesAreListedWhole(t *testing.T) {
+	all := 1500
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+		from, _ := strconv.Atoi(req.URL.Query().Get("from")) // 0 where it is none
+		list := []view.Line{}
+		for i := from; i < min(all, from+page); i++ {
+			list = append(list, view.Line{Name: fmt.Sprint("n", i)})
+		}
+		if err := json.NewEncoder(w).Encode(map[string]any{"nodes": list, "all": all}); err != nil {
+			t.Error(err)
+		}
+		all--
+	}))
+	t.Cleanup(server.Close)
+	c, err := New(server.URL, "", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if nodes, err := c.Nodes(t.Context()); err == nil || !strings.Contains(err.Error(), "left it, while") {
+		t.Errorf("%d nodes, %v", len(nodes), err)
 	}
 }

@@ -305,15 +305,14 @@ func published(t *testing.T, c *kubetest.Cluster) *desk {
 // with is a kustomization of a directory of kube/deploy and components beside it.
 func with(t *testing.T, base string, components ...string) string {
 	t.Helper()
-	dir, err := os.MkdirTemp(filepath.Join("..", "..", "deploy"), "test-")
-	if err != nil {
+	tree := t.TempDir() // what a test writes stays out of the source
+	if err := os.CopyFS(tree, os.DirFS(filepath.Join("..", "..", "deploy"))); err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() {
-		if err := os.RemoveAll(dir); err != nil {
-			t.Error(err)
-		}
-	})
+	dir := filepath.Join(tree, "test")
+	if err := os.Mkdir(dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
 	text := "resources: [../" + base + "]\ncomponents: [../" + strings.Join(components, ", ../") + "]\n"
 	if err := os.WriteFile(filepath.Join(dir, "kustomization.yaml"), []byte(text), 0o644); err != nil {
 		t.Fatal(err)

@@ -20,6 +20,7 @@ import (
 	"github.com/caisson-os/caisson/oci/registry"
 	"github.com/caisson-os/caisson/oci/trust"
 	"github.com/caisson-os/caisson/spec"
+	"github.com/caisson-os/caisson/test/freeport"
 	"github.com/caisson-os/caisson/test/registrytest"
 	"github.com/caisson-os/caisson/test/require"
 )
@@ -56,7 +57,7 @@ func newLine(t *testing.T, backend string) *line {
 		defer done()
 		proxy.ServeHTTP(w, q.WithContext(ctx))
 	})
-	must(t, l.open("127.0.0.1:0"))
+	must(t, l.open(freeport.Keep(t)))
 	t.Cleanup(func() { l.server.Close() })
 	return l
 }

@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"maps"
 	"math"
-	"net"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
@@ -26,6 +25,7 @@ import (
 
 	"github.com/caisson-os/caisson/fleet/analysis"
 	"github.com/caisson-os/caisson/spec"
+	"github.com/caisson-os/caisson/test/freeport"
 	"github.com/caisson-os/caisson/test/require"
 )
 
@@ -51,11 +51,7 @@ func prometheus(t *testing.T, of http.Handler) (string, *os.Process) {
 	require.Tool(t, "prometheus")
 	s := httptest.NewServer(of)
 	t.Cleanup(s.Close)
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	must(t, err)
-	at := l.Addr().String()
-	must(t, l.Close())
-	dir := t.TempDir()
+	at, dir := freeport.Keep(t), t.TempDir()
 	config := filepath.Join(dir, "prometheus.yml")
 	must(t, os.WriteFile(config, fmt.Appendf(nil, "global: {scrape_interval: 100ms}\nscrape_configs: [{job_name: nodes, static_configs: [{targets: [%q]}]}]\n", s.Listener.Addr()), 0o600))
 	cmd := exec.CommandContext(t.Context(), "prometheus", "--config.file="+config, "--storage.tsdb.path="+filepath.Join(dir, "data"), "--web.listen-address="+at)

@@ -6,7 +6,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -20,6 +19,7 @@ import (
 	"github.com/caisson-os/caisson/oci"
 	"github.com/caisson-os/caisson/oci/registry"
 	"github.com/caisson-os/caisson/spec"
+	"github.com/caisson-os/caisson/test/freeport"
 	"github.com/caisson-os/caisson/test/registrytest"
 	"github.com/caisson-os/caisson/test/require"
 	machines "github.com/caisson-os/caisson/test/vm"
@@ -129,10 +129,7 @@ func (f *fleet) drains() string {
 	f.Helper()
 	f.write("kubeconfig", string(f.cluster.Env.KubeConfig))
 	f.cluster.Namespace(f.T, "metal-a")
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	f.must(err)
-	at := l.Addr().String()
-	f.must(l.Close())
+	at := freeport.Keep(f.T)
 	cmd := exec.Command(filepath.Join(f.Bin, "caisson-kube"), "--namespace", "metal-a", "--dir", f.Dir, "--state", filepath.Join(f.Dir, "remembered"), "--leader-elect=false",
 		"--health", "127.0.0.1:0", "--metrics", at, "--fleet", "metal-a=http://"+f.service, "--drain", "--registry", "metal-a="+f.To(), "--plain-http")
 	cmd.Env = append(os.Environ(), "KUBECONFIG="+filepath.Join(f.Dir, "kubeconfig"))

@@ -18,17 +18,13 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/caisson-os/caisson/kube/test/kubetest"
+	"github.com/caisson-os/caisson/test/freeport"
 	"github.com/caisson-os/caisson/test/registrytest"
 )
 
 func freePort(t testing.TB) string {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close() // another is to have it
-	_, port, err := net.SplitHostPort(l.Addr().String())
+	_, port, err := net.SplitHostPort(freeport.Keep(t))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -5,6 +5,7 @@
 package kubetest
 
 import (
+	"net/url"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -18,6 +19,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/envtest"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
+	"github.com/caisson-os/caisson/test/freeport"
 	"github.com/caisson-os/caisson/test/require"
 )
 
@@ -65,9 +67,13 @@ func Start(t testing.TB, change ...func(*envtest.APIServer)) *Cluster {
 	env := &envtest.Environment{BinaryAssetsDirectory: dir, ControlPlaneStartTimeout: patience, ControlPlaneStopTimeout: patience,
 		CRDDirectoryPaths: []string{filepath.Join(root(t), "deploy", "crds")}, ErrorIfCRDPathMissing: true,
 		CRDInstallOptions: envtest.CRDInstallOptions{MaxTime: patience}}
-	env.ControlPlane.GetAPIServer().Configure().Set("authorization-mode", "Node", "RBAC").Append("enable-admission-plugins", "NodeRestriction")
+	api, etcd := env.ControlPlane.GetAPIServer(), &envtest.Etcd{URL: &url.URL{Scheme: "http", Host: freeport.Keep(t)}}
+	api.Address, api.Port, _ = strings.Cut(freeport.Keep(t), ":")
+	api.Configure().Set("authorization-mode", "Node", "RBAC").Append("enable-admission-plugins", "NodeRestriction")
+	etcd.Configure().Set("listen-peer-urls", "http://"+freeport.Keep(t))
+	env.ControlPlane.Etcd = etcd
 	for _, c := range change {
-		c(env.ControlPlane.GetAPIServer())
+		c(api)
 	}
 	t.Cleanup(func() {
 		if err := env.Stop(); err != nil {

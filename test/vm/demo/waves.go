@@ -7,7 +7,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -15,6 +14,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/caisson-os/caisson/test/freeport"
 	"github.com/caisson-os/caisson/test/vm"
 )
 
@@ -123,15 +123,11 @@ func (w *waves) start(ctx context.Context) error {
 	if err := w.caisson(ctx, "init", "."); err != nil {
 		return err
 	}
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	address, _, err := freeport.Hold()
 	if err != nil {
 		return err
 	}
-	address := l.Addr().String()
 	w.page = "http://" + address
-	if err := l.Close(); err != nil { // its number is what was asked for
-		return err
-	}
 	if err := os.WriteFile(filepath.Join(w.fleet.Dir, "site.yaml"), fmt.Appendf(nil, waveSite, w.page), 0o644); err != nil {
 		return err
 	}

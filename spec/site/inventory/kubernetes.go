@@ -40,6 +40,7 @@ func ReadKube(c *shape.Checker, name string, data []byte) (nodes []NodeDoc, ok b
 		return nil, false
 	}
 	kube, taken := false, false
+	var other []string
 	line, counted := int32(1), int64(0)
 	for d.More() {
 		key, err := d.Token()
@@ -70,6 +71,9 @@ func ReadKube(c *shape.Checker, name string, data []byte) (nodes []NodeDoc, ok b
 			taken = true
 			if doc, ok := n.doc(c, report.Pos{Src: src, Line: line, Col: 1}); ok {
 				nodes = append(nodes, doc)
+				if doc.Name.S != n.Metadata.Name {
+					other = append(other, fmt.Sprintf("%.63s (%.63s)", doc.Name.S, n.Metadata.Name))
+				}
 			}
 		}
 		if _, err := d.Token(); err != nil {
@@ -77,6 +81,10 @@ func ReadKube(c *shape.Checker, name string, data []byte) (nodes []NodeDoc, ok b
 		}
 	}
 	ownUUIDs(c, nodes)
+	if len(other) > 0 {
+		c.Warnf(nodes[0].Name.At, "self-reported", "compare them: a node that was taken over chooses its overrides by another one's name",
+			"each kubelet says by the label %s what its node is called: %s", hostnameLabel, plain.Some(other, 8))
+	}
 	if len(nodes) > 0 {
 		c.Notef(nodes[0].Name.At, "self-reported",
 			"select by name what a node must not choose, such as who may become root on it, and put its match into nodes:",

@@ -127,6 +127,10 @@ func (m *Mirror) Copy(ctx context.Context) error {
 			continue // no object can be called so
 		}
 		delete(gone, l.Name)
+		l.Condition = view.Condition(short(string(l.Condition)))
+		for _, text := range []*string{&l.Why, &l.Version, &l.Agent, &l.Tracking, &l.Sync, &l.Health, &l.Activity} {
+			*text = short(*text)
+		}
 		if err := errors.Join(m.fleetNode(ctx, l), m.node(ctx, members[l.Name], l)); err != nil {
 			failed = append(failed, err)
 			if ctx.Err() != nil || len(failed) > 10 {
@@ -296,7 +300,7 @@ func (m *Mirror) node(ctx context.Context, n *corev1.Node, l view.Line) error {
 	if view.KindOf(l.Condition).Trouble {
 		kind = corev1.EventTypeWarning
 	}
-	m.Events.Eventf(n, nil, kind, next.Reason, "Configured", "%s", says)
+	m.Events.Eventf(n, nil, kind, next.Reason, "Configured", "%s", short(says))
 	return nil
 }
 

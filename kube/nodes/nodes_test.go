@@ -277,6 +277,46 @@ func TestManyRows(t *testing.T) {
 	}
 }
 
+// TestStolenServiceSaysTooMuch: what is written of a node stays short, and an Event is one that the API
+// server takes, whatever the service says.
+func TestStolenServiceSaysTooMuch(t *testing.T) {
+	c := kubetest.Start(t)
+	c.Namespace(t, "metal-a")
+	f := newFleet(t, 1)
+	if err := c.Admin.Create(t.Context(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n0"}}); err != nil {
+		t.Fatal(err)
+	}
+	var events recorded
+	m := mirror(t, c.Admin, f, &events)
+	if err := m.Copy(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	long, at := strings.Repeat("x", 100_000), time.Date(2026, 11, 22, 3, 0, 0, 0, time.UTC)
+	f.lines[0] = view.Line{Name: "n0", Condition: view.Degraded, Why: long, Version: long, Agent: long, Health: long, Sync: long, Tracking: long,
+		Activity: long, Ended: at}
+	f.operations = map[string][]spec.OperationStatus{"n0": {{Name: long, State: spec.OperationDone, Detail: long, Since: at}}}
+	before := len(events)
+	if err := m.Copy(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	for _, what := range []string{"fleetnode", "node"} {
+		out, err := c.Kubectl(t, "", "get", what, "n0", "--namespace", "metal-a", "-o", "json")
+		if err != nil || len(out) > 20_000 {
+			t.Errorf("%s: %d bytes, %v", what, len(out), err)
+		}
+	}
+	if len(events) != before+2 {
+		t.Errorf("%d events", len(events)-before)
+	}
+	for _, e := range events[before:] {
+		for _, reason := range []string{"OperationDone ", "Degraded "} {
+			if _, note, _ := strings.Cut(e, reason); len(note) > 1024 {
+				t.Errorf("an Event of %d bytes", len(note))
+			}
+		}
+	}
+}
+
 // TestOperationsAreEvents: what an operation came to is one Event of the node and one of the
 // NodeMaintenance, also where another instance takes over, and the service is asked about a
 // node only when an operation of it ended.

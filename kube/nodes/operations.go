@@ -21,8 +21,16 @@ import (
 	"github.com/caisson-os/caisson/spec/site/cluster"
 )
 
-// maxNote is the longest text of an Event of an operation: an Event takes 1024 bytes.
+// maxNote is the longest text that is taken over: an Event takes 1024 bytes.
 const maxNote = 900
+
+// short is a text of the service, which may say anything.
+func short(text string) string {
+	if len(text) > maxNote {
+		text = strings.ToValidUTF8(text[:maxNote], "") + " …"
+	}
+	return text
+}
 
 // ended asks which operations of a node ended since that was written down last, and notes
 // the last of them. What ended before the node had an object is noted, and not told.
@@ -70,10 +78,7 @@ func note(o spec.OperationStatus) string {
 	if o.Detail != "" {
 		says += ": " + strings.ReplaceAll(strings.TrimSpace(o.Detail), "\n", "; ")
 	}
-	if len(says) > maxNote {
-		says = strings.ToValidUTF8(says[:maxNote], "") + " …"
-	}
-	return o.Name + " " + says
+	return short(o.Name + " " + says)
 }
 
 // tell makes Events of operations that ended: of the FleetNode, and of the NodeMaintenance

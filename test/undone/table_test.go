@@ -50,7 +50,7 @@ var table = []undone{
 		"return f.Run.Phase == Entering && f.Runs != nil &&", "return false && f.Runs != nil &&", "TestWhateverFails", ""},
 	{"", "that a trial is kept before the change", "bootagent/node/effect/trial.go",
 		"State: func(s *state.State) { s.Trial = trial }", "State: func(*state.State) {}", "TestATrialThatIsKilled", "bootagent/node"},
-	{"", "the taking back", "bootagent/items/reconcile.go",
+	{"", "the taking back", "bootagent/items/items.go",
 		"back := undo.reconcile(ctx)", "back := undo.result(ctx)", "TestTransactTakesBack", ""},
 	{"", "that it is kept as rejected", "bootagent/node/cycle/change.go",
 		"s.Reject(next.Generation, result.Err.Error(), time.Now())", "_ = time.Now()", "TestWhatWasTakenBackIsNotTriedAgain", "bootagent/node"},

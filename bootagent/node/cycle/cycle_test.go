@@ -16,7 +16,7 @@ import (
 // doers names the type here, or the file, that acts on each event of the table.
 var doers = map[decide.Event]string{decide.Begin: "begin", decide.Look: "looked", decide.Answer: "answered", decide.Try: "try", decide.Made: "made", decide.Probed: "probed",
 	decide.Doubted: "doubted", decide.Undo: "undone", decide.Effect: "inEffect", decide.Judged: "judged", decide.Early: "starting",
-	decide.Swap: "swap.go", decide.Boot: "choose.go", decide.Fetched: "choose.go", decide.Sought: "choose.go"}
+	decide.Swap: "operate.go", decide.Boot: "choose.go", decide.Fetched: "choose.go", decide.Sought: "choose.go"}
 
 // Each act of the table has a case of its event that does it, also those of the loader, and a type
 // here does nothing that no row leads to.
@@ -26,7 +26,7 @@ func TestEveryActIsDone(t *testing.T) {
 		t.Fatal(err)
 	}
 	constants, cases := map[string]string{}, map[string]map[string]bool{} // of package decide by their value; acts by doer
-	for _, name := range append(files, "../../decide/table.go", "../operate/swap.go", "../../boot/initramfs/choose.go") {
+	for _, name := range append(files, "../../decide/table.go", "../operate/operate.go", "../../boot/initramfs/choose.go") {
 		if strings.HasSuffix(name, "_test.go") {
 			continue
 		}

@@ -19,11 +19,19 @@
 package uptime
 
 import (
+	"cmp"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
 	"math"
+	"os"
 	"time"
 
 	"golang.org/x/sys/unix"
 
+	"github.com/caisson-os/caisson/internal/durable"
+	"github.com/caisson-os/caisson/internal/ownfiles"
 	"github.com/caisson-os/caisson/spec"
 )
 
@@ -71,4 +79,123 @@ func Now() time.Duration {
 		return 0 // every kernel that has openat2 has it
 	}
 	return time.Duration(now.Nano())
+}
+
+// noted holds the content of the file, in nanoseconds. An empty file knows of no script.
+type noted struct {
+	Began   time.Duration `json:"began"`
+	Within  time.Duration `json:"within,omitempty"`  // 0 where who asks knows it
+	Scripts time.Duration `json:"scripts,omitempty"` // that have ended
+	Since   time.Duration `json:"since,omitempty"`   // when the one that runs was started
+	Limit   time.Duration `json:"limit,omitempty"`   // the timeout of that one, 0 where none runs
+}
+
+// maxSize is more than a file takes.
+const maxSize = 1 << 10
+
+// BeginDeadline has the deadline of a boot count, from now on.
+func BeginDeadline(path string, up time.Duration) error {
+	data, err := json.Marshal(noted{Began: up})
+	if err != nil {
+		return err
+	}
+	return durable.WriteFile(path, data, 0o600)
+}
+
+// RenewDeadline has a deadline end within the time from now on, beside what a script that runs may
+// still take. It reports whether there was none before.
+func RenewDeadline(path string, up, within time.Duration) (first bool, err error) {
+	n, err := read(path)
+	first = errors.Is(err, fs.ErrNotExist) // what is damaged is written again
+	next := noted{Began: up, Within: within}
+	if n.Limit > 0 {
+		next.Since, next.Limit = up, max(0, n.Limit-(up-n.Since))
+	}
+	data, err := json.Marshal(next)
+	if err != nil {
+		return first, err
+	}
+	return first, durable.WriteFile(path, data, 0o600)
+}
+
+// EndDeadline ends a deadline. That there is none is not an error.
+func EndDeadline(path string) error {
+	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return nil
+}
+
+// BeginScript notes that a script begins, where a deadline counts, and by ended that it is over.
+func BeginScript(path string, up func() time.Duration, limit time.Duration) (ended func() error, err error) {
+	n, err := read(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return func() error { return nil }, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	n.end(up()) // the process that waited for one before is gone
+	n.Since, n.Limit = up(), limit
+	if err := n.write(path); err != nil {
+		return nil, err
+	}
+	return func() error {
+		n, err := read(path)
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		n.end(up())
+		return n.write(path)
+	}, nil
+}
+
+// DeadlineOver reports whether the time is over that there was, within where the file says nothing
+// else, beside what scripts took.
+func DeadlineOver(path string, up, within time.Duration) (bool, error) {
+	n, err := read(path)
+	if err != nil {
+		return false, err
+	}
+	n.end(up)
+	return up-n.Began-n.Scripts >= cmp.Or(n.Within, within), nil
+}
+
+// end counts the script that runs, up to its timeout.
+func (n *noted) end(up time.Duration) {
+	n.Scripts += max(0, min(up-n.Since, n.Limit))
+	n.Since, n.Limit = 0, 0
+}
+
+func read(path string) (n noted, err error) {
+	data, err := ownfiles.ReadFile(path, maxSize)
+	if err != nil || len(data) == 0 {
+		return n, err
+	}
+	if err := json.Unmarshal(data, &n); err != nil {
+		return n, fmt.Errorf("read %s: %w", path, err)
+	}
+	return n, nil
+}
+
+// write writes the file where it still is: who removed it meanwhile keeps the machine from
+// being started over. The two files change places, so that who asks just then reads one of them,
+// and what the disk does not take changes nothing. One process at a time waits for a script.
+func (n noted) write(path string) error {
+	data, err := json.Marshal(n)
+	if err != nil {
+		return err
+	}
+	next := path + ".next"
+	if err := os.WriteFile(next, data, 0o600); err != nil {
+		return err
+	}
+	err = unix.Renameat2(unix.AT_FDCWD, next, unix.AT_FDCWD, path, unix.RENAME_EXCHANGE)
+	if errors.Is(err, fs.ErrNotExist) {
+		err = nil
+	}
+	return errors.Join(err, os.Remove(next))
 }

@@ -3,10 +3,16 @@
 package watch
 
 import (
+	"context"
 	"path"
 	"slices"
 	"strings"
+	"time"
 
+	systemd "github.com/coreos/go-systemd/v22/dbus"
+	"github.com/godbus/dbus/v5"
+
+	"github.com/caisson-os/caisson/internal/plain"
 	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/spec/rules"
 )
@@ -138,4 +144,94 @@ func kindsOfDevice(subsystem string) (out []string) {
 		}
 	}
 	return out
+}
+
+const (
+	systemdBus     = "org.freedesktop.systemd1"
+	systemdManager = "org.freedesktop.systemd1.Manager"
+	properties     = "org.freedesktop.DBus.Properties"
+)
+
+// units is a connection on which systemd tells of units.
+type units struct {
+	conn  *dbus.Conn
+	names []string
+}
+
+func (u *units) close() {
+	if u != nil {
+		u.conn.Close() // nothing is asked any more
+	}
+}
+
+// followUnits has systemd tell of the units of an overlay; the mutex is held.
+func (w *Watch) followUnits(o *spec.Overlay) {
+	names := plain.Each(o.Items.Units, func(u spec.Unit) string { return u.Name })
+	for _, s := range o.Services {
+		names = append(names, s.Unit)
+	}
+	slices.Sort(names)
+	names = slices.Compact(names)
+	if w.units != nil && w.units.conn.Connected() && slices.Equal(w.units.names, names) {
+		return
+	}
+	w.units.close()
+	w.units = nil
+	if len(names) == 0 || !w.systemd {
+		return
+	}
+	conn, err := subscribe(names)
+	w.sayOnce(DBus, err)
+	if err != nil {
+		return
+	}
+	w.units = &units{conn, names}
+	signals := make(chan *dbus.Signal, most)
+	conn.Signal(signals)
+	go w.hear(signals)
+}
+
+// subscribe asks for what changes in some units, for files of any, and for reloads.
+func subscribe(names []string) (*dbus.Conn, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+	conn, err := dbus.ConnectSystemBus()
+	if err != nil {
+		return nil, err
+	}
+	matches := [][]dbus.MatchOption{
+		{dbus.WithMatchInterface(systemdManager), dbus.WithMatchMember("UnitFilesChanged")},
+		{dbus.WithMatchInterface(systemdManager), dbus.WithMatchMember("Reloading")},
+	}
+	for _, name := range names {
+		path := dbus.ObjectPath("/org/freedesktop/systemd1/unit/" + systemd.PathBusEscape(name))
+		matches = append(matches, []dbus.MatchOption{dbus.WithMatchObjectPath(path), dbus.WithMatchInterface(properties),
+			dbus.WithMatchMember("PropertiesChanged")})
+	}
+	for _, m := range matches {
+		if err == nil {
+			err = conn.AddMatchSignalContext(ctx, m...)
+		}
+	}
+	if err == nil {
+		err = conn.Object(systemdBus, "/org/freedesktop/systemd1").CallWithContext(ctx, systemdManager+".Subscribe", 0).Err
+	}
+	if err != nil {
+		conn.Close() // err says what failed
+		return nil, err
+	}
+	return conn, nil
+}
+
+// hear makes hints of signals, until the connection is closed.
+func (w *Watch) hear(signals <-chan *dbus.Signal) {
+	for range signals {
+		time.Sleep(gather)
+		for len(signals) > 0 {
+			<-signals
+		}
+		w.mutex.Lock()
+		w.hint(kindsOf(DBus), false, false)
+		w.mutex.Unlock()
+	}
 }

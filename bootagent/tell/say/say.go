@@ -9,11 +9,16 @@
 package say
 
 import (
+	"cmp"
+	"fmt"
+	"slices"
 	"time"
 
 	"github.com/caisson-os/caisson/bootagent/record/state"
 	"github.com/caisson-os/caisson/bootagent/sense/gate"
+	"github.com/caisson-os/caisson/internal/digest"
 	"github.com/caisson-os/caisson/spec"
+	"github.com/caisson-os/caisson/spec/rules"
 )
 
 // View is a node at one moment.
@@ -93,3 +98,155 @@ func (v *View) staged() *state.Generation {
 // boots reports whether a boot of this node can bring what is not in effect: on a host
 // that caisson did not boot nothing waits for one.
 func (v *View) boots() bool { return v.Boot.Mode != spec.ModeAttached }
+
+// Status returns what a node says of itself.
+func (v *View) Status() *spec.Status {
+	s, live := v.State, &v.Boot.Live
+	status := &spec.Status{
+		APIVersion: spec.APIVersion, Kind: spec.KindStatus,
+		Node: v.Overlay.Node, Fleet: v.Overlay.Fleet, Mode: v.Boot.Mode,
+		Tracking: s.Tracking, Sync: v.Boot.Sync, SyncDetail: v.Boot.SyncDetail, Source: v.Boot.Source,
+		Epoch: v.Generation.Epoch, Generation: v.Generation.Generation,
+		Overlay: v.Generation.Overlay, Layer: v.Generation.Layer,
+		RootID: v.RootID, BootID: v.BootID, Floor: s.Floor,
+		Items: append([]spec.ItemStatus{}, v.Items...), Drift: append([]spec.Drift{}, v.Drift...),
+		TrackingSince: state.Time(s.TrackingSince), SyncSince: state.Time(live.SyncSince), Asked: state.Time(live.Asked),
+		Expires: state.Time(v.Expires.Unix()), LayerVersion: v.LayerVersion, Image: v.Image, Agent: v.Agent,
+		Recipient: v.Recipient, Sealed: v.Sealed,
+		Operations: v.Operations, Services: v.Services, Staged: v.Waits(), Foreign: v.Foreign, LeftOut: v.leftOut(),
+		Keys: v.Keys, Rescue: v.Rescue,
+	}
+	for i := range status.Items {
+		status.Items[i].Hints = v.Hints[status.Items[i].Name]
+	}
+	if v.Rejected != "" {
+		status.Rejected = &spec.Rejected{Generation: s.Staged.Generation, Overlay: s.Staged.Overlay, Reason: v.Rejected,
+			At: state.Time(s.Staged.FailedAt)}
+	}
+	if s.Trial != nil {
+		status.Trial = v.trial()
+	}
+	if v.staged() != nil {
+		status.StagedBytes = v.Fetched
+	}
+	if p := v.Pause; p != nil {
+		status.Pause, status.PausedBy = &spec.Pause{Reason: p.Reason, Until: p.Until}, p.Author
+	}
+	status.Protected, status.Refused = v.protected()
+	if v.boots() {
+		status.ImageCheck, status.ImageCheckDetail = v.imageCheck()
+	}
+	status.Checks = v.checks()
+	v.setTracking(status)
+	v.setHealth(status)
+	v.setActivity(status)
+	return status
+}
+
+// leftOut returns the parts of the overlay, and of fleet:current, that do not act.
+func (v *View) leftOut() []string {
+	paths := slices.Clone(v.LeftOut)
+	for _, key := range v.State.Fleet.LeftOut {
+		paths = append(paths, "fleet:current "+key)
+	}
+	return paths
+}
+
+// trial is a change on trial, or that was undone.
+func (v *View) trial() *spec.Trial {
+	t := v.State.Trial
+	st := &spec.Trial{Generation: t.Generation.Generation, Overlay: t.Generation.Overlay, Confirm: string(t.Confirm),
+		Since: state.Time(t.Since), Undone: t.Reason}
+	if t.Ends != 0 {
+		st.Left = int64(max(0, t.Left(v.Up)) / time.Second)
+	}
+	return st
+}
+
+// checks are those of a change that is being judged.
+func (v *View) checks() (list []spec.CheckStatus) {
+	if v.Judged == nil {
+		return nil
+	}
+	for _, c := range v.Judged.Checks {
+		p := v.Judged.Record.Checks[c.Name]
+		one := spec.CheckStatus{Name: c.Name, Holds: p.Since != 0, Failures: p.Failures, Retries: c.Retries, Detail: p.Why}
+		if one.Holds {
+			one.Detail = ""
+		}
+		list = append(list, one)
+	}
+	return list
+}
+
+// soaked is when the checks will have held for long enough, the zero time where one does
+// not hold.
+func (v *View) soaked() time.Time {
+	verdict := v.Judged.Record.Judge(v.Judged.Checks)
+	if verdict.Until <= 0 {
+		return time.Time{}
+	}
+	return v.Now.Add(time.Duration(verdict.Until-int64(v.Up/time.Second)) * time.Second).UTC().Truncate(time.Second)
+}
+
+// protected are the kernel parameters of which the kernel refuses writes, and the writes
+// that it refused.
+func (v *View) protected() (names []string, refused []spec.RefusedWrite) {
+	live := &v.Boot.Live
+	if live.Protection.Trouble == "" {
+		for _, key := range live.Protection.Keys {
+			names = append(names, rules.SysctlName(key))
+		}
+	}
+	for _, r := range live.Refused {
+		r.Key = rules.SysctlName(r.Key)
+		refused = append(refused, r)
+	}
+	return names, refused
+}
+
+// setTracking says whether the node follows its fleet, and who has it keep what it has.
+func (v *View) setTracking(st *spec.Status) {
+	h := v.State.HoldAt(v.Now.Unix())
+	switch {
+	case h == nil:
+		st.Tracking = spec.Following
+		return
+	case h.Kind != spec.HoldFreeze:
+		st.Tracking = spec.Held
+	}
+	st.TrackingDetail, st.TrackingUntil = state.SayHold(h), state.Time(h.Until)
+}
+
+// Pause says who paused a node, why and until when.
+func Pause(p *spec.Hold) string {
+	text := p.Author + " paused this node"
+	if p.Reason != "" {
+		text += ": " + p.Reason
+	}
+	if p.Until != 0 {
+		text += fmt.Sprintf(" (until %s)", state.Time(p.Until).Format(time.RFC3339))
+	}
+	return text
+}
+
+// CorruptImage is the fault of an image with a block that differs from the signed one.
+const CorruptImage = "a block of it is not what was signed, and reading it fails (EIO)"
+
+// imageCheck says how images are checked.
+func (v *View) imageCheck() (how spec.ImageCheck, why string) {
+	if checks := v.Boot.Images; len(checks.WhenRead) == 0 || checks.Why != "" {
+		return spec.ImagesAtBoot, cmp.Or(checks.Why, "the loader of this boot does not do that")
+	}
+	return spec.ImagesWhenRead, ""
+}
+
+// ImageName returns the name of a layer's image for people.
+func ImageName(l *spec.Layer, image string) string {
+	for _, i := range l.Images {
+		if i.Digest == image {
+			return i.Name
+		}
+	}
+	return digest.Hex(image)
+}

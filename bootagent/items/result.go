@@ -18,6 +18,7 @@ import (
 	"github.com/caisson-os/caisson/bootagent/items/modules"
 	"github.com/caisson-os/caisson/bootagent/items/service"
 	"github.com/caisson-os/caisson/bootagent/items/units"
+	"github.com/caisson-os/caisson/internal/plain"
 	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/spec/rules"
 )
@@ -169,14 +170,9 @@ func (r *run) refusal() error {
 // Wrote returns the paths that kinds have written, as a journal has them.
 func Wrote(j item.Journal) (paths []string) {
 	for _, kind := range []string{files.Name, modules.Name, units.Name, service.Name} {
-		for _, e := range j.Entries(kind) {
-			paths = append(paths, e.Key)
-		}
+		paths = append(paths, plain.Each(j.Entries(kind), func(e item.Entry) string { return e.Key })...)
 	}
-	for _, e := range j.Entries(accounts.Name) {
-		paths = append(paths, accounts.File(e.Key))
-	}
-	return paths
+	return append(paths, plain.Each(j.Entries(accounts.Name), func(e item.Entry) string { return accounts.File(e.Key) })...)
 }
 
 // deferFor is how long something may be missing before that degrades the node: a
@@ -289,8 +285,8 @@ func About(item string, err error) error { return failed(item, nil, err) }
 
 // Culprit returns what the first error of a run is about, "" where that is not known.
 func Culprit(err error) (item, key string) {
-	var f *failure
-	if !errors.As(err, &f) {
+	f, ok := errors.AsType[*failure](err)
+	if !ok {
 		return "", ""
 	}
 	return f.item, f.key

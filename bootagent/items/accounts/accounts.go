@@ -184,10 +184,7 @@ func (i *Item) Check(ctx context.Context) ([]spec.Drift, error) {
 		}
 		drift = append(drift, d)
 	}
-	for _, e := range i.journal.Entries(Name) {
-		if wanted[e.Key] {
-			continue
-		}
+	for _, e := range item.Unwanted(i.journal, Name, wanted) {
 		prior, a := item.Was[Value](e), item.Did[applied](e)
 		drift = append(drift, spec.Drift{Item: Name, Key: e.Key, Action: spec.ActionRemove,
 			From: a.Wants[len(a.Wants)-1].String(), To: prior.String()})
@@ -200,10 +197,7 @@ func (i *Item) Apply(ctx context.Context, drift []spec.Drift) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	due := map[string]bool{}
-	for _, d := range drift {
-		due[d.Key] = d.Action == spec.ActionAdd || d.Action == spec.ActionChange
-	}
+	due := item.Due(drift, spec.ActionAdd, spec.ActionChange)
 	if len(due) == 0 {
 		return nil
 	}
@@ -234,10 +228,7 @@ func (i *Item) Apply(ctx context.Context, drift []spec.Drift) error {
 	if len(errs) > 0 { // all of it or nothing
 		return errors.Join(errs...)
 	}
-	if err := ctx.Err(); err != nil {
-		return err
-	}
-	if err := i.journal.Record(begun...); err != nil {
+	if err := item.Record(ctx, i.journal, begun...); err != nil {
 		return err
 	}
 	if err := i.write(ctx, writes); err != nil {
@@ -269,10 +260,7 @@ func (i *Item) settle(ctx context.Context, ended []item.Entry) error {
 	if err := i.reload(ctx, ended); err != nil {
 		return err
 	}
-	if err := ctx.Err(); err != nil {
-		return err
-	}
-	return i.journal.Record(ended...)
+	return item.Record(ctx, i.journal, ended...)
 }
 
 // Remember notes as done what a run that was killed has done.
@@ -381,8 +369,5 @@ func (i *Item) Restore(ctx context.Context, entries []item.Entry) error {
 	if err := i.reload(ctx, entries); err != nil {
 		return err
 	}
-	if err := ctx.Err(); err != nil {
-		return err
-	}
-	return i.journal.Forget(entries...)
+	return item.Forget(ctx, i.journal, entries...)
 }

@@ -45,15 +45,11 @@ func Difference(from, to string, below []string) ([]Change, error) {
 	if err != nil {
 		return nil, err
 	}
-	keys := map[string]bool{}
-	for _, m := range []map[string]Value{a, b} {
-		for k := range m {
-			keys[k] = true
-		}
-	}
+	both := maps.Clone(a)
+	maps.Copy(both, b)
 	var changes []Change
 	var problems []error
-	for _, key := range slices.Sorted(maps.Keys(keys)) {
+	for _, key := range slices.Sorted(maps.Keys(both)) {
 		was, is := a[key], b[key]
 		name, rowName := split(key)
 		switch {
@@ -84,13 +80,9 @@ func readImage(dir string) (map[string]Value, error) {
 		if err != nil {
 			return err
 		}
-		rel, err := filepath.Rel(dir, name)
-		if err != nil {
-			return err
-		}
-		key := "/" + rel
+		key := strings.TrimPrefix(name, dir)
 		switch {
-		case rel == ".":
+		case key == "":
 			return nil
 		case len(all) > maxFiles:
 			return fmt.Errorf("the image of accounts has more than %d files", maxFiles)
@@ -177,10 +169,7 @@ func readHome(dir string) (Value, error) {
 		if err != nil || name == dir {
 			return err
 		}
-		rel, err := filepath.Rel(dir, name)
-		if err != nil {
-			return err
-		}
+		rel := strings.TrimPrefix(name, dir+"/")
 		in, err := readValue(name)
 		if err != nil {
 			return fmt.Errorf("%s: %w", name, err)

@@ -74,11 +74,9 @@ func (p *Passwords) Check(ctx context.Context) ([]spec.Drift, error) {
 			drift = append(drift, d)
 		}
 	}
-	for _, e := range p.journal.Entries(PasswordsName) {
-		if !wanted[e.Key] {
-			drift = append(drift, spec.Drift{Item: PasswordsName, Key: e.Key, Action: spec.ActionRemove,
-				From: "secret", To: said(item.Did[string](e))})
-		}
+	for _, e := range item.Unwanted(p.journal, PasswordsName, wanted) {
+		drift = append(drift, spec.Drift{Item: PasswordsName, Key: e.Key, Action: spec.ActionRemove,
+			From: "secret", To: said(item.Did[string](e))})
 	}
 	return drift, nil
 }
@@ -135,10 +133,7 @@ func said(field string) string {
 
 // Apply implements item.Item.
 func (p *Passwords) Apply(ctx context.Context, drift []spec.Drift) error {
-	due := map[string]bool{}
-	for _, d := range drift {
-		due[d.Key] = d.Action == spec.ActionChange
-	}
+	due := item.Due(drift, spec.ActionChange)
 	if err := ctx.Err(); err != nil || len(due) == 0 {
 		return err
 	}
@@ -169,11 +164,8 @@ func (p *Passwords) Apply(ctx context.Context, drift []spec.Drift) error {
 		entries = append(entries, item.Entry{Item: PasswordsName, Key: w.User, Prior: item.Raw(before),
 			Applied: item.Raw(before), Scope: item.Root})
 	}
-	if err := ctx.Err(); err != nil || len(entries) == 0 {
+	if err := item.Record(ctx, p.journal, entries...); err != nil || len(entries) == 0 {
 		return errors.Join(append(errs, err)...)
-	}
-	if err := p.journal.Record(entries...); err != nil {
-		return err
 	}
 	return errors.Join(append(errs, p.write(ctx, t))...)
 }
@@ -242,10 +234,7 @@ func (p *Passwords) Restore(ctx context.Context, entries []item.Entry) error {
 	if err := p.write(ctx, t); err != nil {
 		return err
 	}
-	if err := ctx.Err(); err != nil {
-		return err
-	}
-	return p.journal.Forget(entries...)
+	return item.Forget(ctx, p.journal, entries...)
 }
 
 // shadow is the database with passwords, each the second field of its row.

@@ -134,12 +134,7 @@ func merge(key string, bases []Value, to, now Value) (Value, error) {
 	}
 	database, _ := split(key)
 	for i := range want {
-		var from []string
-		for _, b := range bases {
-			if f := strings.Split(b.Row, ":"); b.Kind == row && i < len(f) {
-				from = append(from, f[i])
-			}
-		}
+		from := column(bases, i)
 		if slices.Contains(sets(database), i) {
 			have[i] = mergeSet(from, want[i], have[i])
 		} else if slices.ContainsFunc(from, func(f string) bool { return f != want[i] }) {
@@ -148,6 +143,16 @@ func merge(key string, bases []Value, to, now Value) (Value, error) {
 	}
 	now.Row = strings.Join(have, ":")
 	return now, nil
+}
+
+// column returns a field of each value that is a row and has it.
+func column(values []Value, i int) (fields []string) {
+	for _, v := range values {
+		if f := strings.Split(v.Row, ":"); v.Kind == row && i < len(f) {
+			fields = append(fields, f[i])
+		}
+	}
+	return fields
 }
 
 // takeBack returns what is to stand where now stands when the layer's change is taken back:
@@ -165,12 +170,7 @@ func takeBack(key string, from Value, wants []Value, prior, now Value) Value {
 	}
 	database, _ := split(key)
 	for i := range have {
-		var to []string
-		for _, w := range wants {
-			if f := strings.Split(w.Row, ":"); w.Kind == row && i < len(f) {
-				to = append(to, f[i])
-			}
-		}
+		to := column(wants, i)
 		if !slices.ContainsFunc(to, func(f string) bool { return f != stacked[i] }) {
 			continue
 		}

@@ -118,10 +118,8 @@ func (i *Item) Check(ctx context.Context) ([]spec.Drift, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
-	for _, e := range i.journal.Entries(Name) {
-		if !wanted[e.Key] {
-			drift = append(drift, spec.Drift{Item: Name, Key: e.Key, From: "run", To: "reverted", Action: spec.ActionRemove})
-		}
+	for _, e := range item.Unwanted(i.journal, Name, wanted) {
+		drift = append(drift, spec.Drift{Item: Name, Key: e.Key, From: "run", To: "reverted", Action: spec.ActionRemove})
 	}
 	return drift, nil
 }
@@ -219,10 +217,7 @@ type failure struct{ error }
 // a script that has to succeed first, even if another run owes that one. A script that fails
 // degrades the node; it is an error of this run only where it asks for that.
 func (i *Item) Apply(ctx context.Context, drift []spec.Drift) error {
-	dueNow := map[string]bool{}
-	for _, d := range drift {
-		dueNow[d.Key] = dueNow[d.Key] || d.Action == spec.ActionRun
-	}
+	dueNow := item.Due(drift, spec.ActionRun)
 	var errs []error
 	for _, w := range i.want {
 		if !dueNow[w.Name] {
@@ -312,10 +307,7 @@ func (i *Item) Restore(ctx context.Context, entries []item.Entry) error {
 			errs = append(errs, fmt.Errorf("revert script %q: %w", strings.TrimSuffix(e.Key, "@"+u.Hash[:min(16, len(u.Hash))]), err))
 			continue
 		}
-		if err := ctx.Err(); err != nil {
-			return err
-		}
-		errs = append(errs, i.journal.Forget(e))
+		errs = append(errs, item.Forget(ctx, i.journal, e))
 	}
 	return errors.Join(errs...)
 }

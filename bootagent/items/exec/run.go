@@ -61,8 +61,7 @@ func (i *Item) run(ctx context.Context, s script, last record) error {
 				return
 			}
 			i.log("run script %q in the background: %v", s.want.Name, err) // the pass may be over
-			var own failure
-			if !errors.As(err, &own) {
+			if _, own := errors.AsType[failure](err); !own {
 				i.mu.Lock()
 				defer i.mu.Unlock()
 				i.late = append(i.late, fmt.Errorf("run script %q in the background: %w", s.want.Name, err))

@@ -15,6 +15,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/caisson-os/caisson/bootagent/items/item"
 	"github.com/caisson-os/caisson/internal/check"
 	"github.com/caisson-os/caisson/internal/digest"
 	"github.com/caisson-os/caisson/internal/ownfiles"
@@ -138,10 +139,7 @@ const maxUnwanted = 32
 // all but the newest included, and what a power cut left half written.
 func (i *Item) sweep() error {
 	dirs, err := os.ReadDir(i.dir)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil
-	}
-	if err != nil {
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
 	wanted := map[string]bool{}
@@ -160,8 +158,12 @@ func (i *Item) sweep() error {
 		if err != nil || i.running(r) {
 			continue // removing a damaged record is left to a run that wants the script
 		}
-		if i.unit(r) == "" {
-			errs = append(errs, s.tidy())
+		if i.unit(r) == "" { // else who waits for this boot's run, which has no end yet, may be writing that
+			left, err := filepath.Glob(filepath.Join(s.dir, "."+runFile+".*")) // of durable writes that never ended
+			errs = append(errs, err)
+			for _, name := range left {
+				errs = append(errs, os.Remove(name))
+			}
 		}
 		switch {
 		case wanted[s.dir]:
@@ -186,16 +188,6 @@ func (i *Item) sweep() error {
 	return errors.Join(errs...)
 }
 
-// tidy removes temporary files of durable writes that never ended. While a run of this
-// boot has no end yet, who waits for it may be writing that.
-func (s script) tidy() error {
-	left, err := filepath.Glob(filepath.Join(s.dir, "."+runFile+".*"))
-	for _, name := range left {
-		err = errors.Join(err, os.Remove(name))
-	}
-	return err
-}
-
 // Secrets are those that scripts are given.
 type Secrets struct {
 	Dir   string                   // where they are opened
@@ -210,17 +202,7 @@ type Signed struct {
 }
 
 // lacks says why a script cannot have its secrets.
-func (i *Item) lacks(w spec.Exec) string {
-	for _, name := range w.SecretNames() {
-		if i.secrets.Lacks == nil {
-			return "no key"
-		}
-		if why := i.secrets.Lacks(name); why != "" {
-			return why
-		}
-	}
-	return ""
-}
+func (i *Item) lacks(w spec.Exec) string { return item.Lacks(w.SecretNames(), i.secrets.Lacks) }
 
 // identityOf says what a script's secrets were sealed as: one that is given another value is
 // another script. The values themselves are in nobody's identity.

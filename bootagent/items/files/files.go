@@ -21,6 +21,7 @@ import (
 	"strings"
 
 	"github.com/caisson-os/caisson/bootagent/items/item"
+	"github.com/caisson-os/caisson/internal/plain"
 	"github.com/caisson-os/caisson/internal/safepath"
 	"github.com/caisson-os/caisson/spec"
 )
@@ -48,11 +49,7 @@ type Item struct {
 
 // New returns the item for want; etc is /etc of the root that it acts on.
 func New(want []spec.File, etc string, j item.Journal) *Item {
-	all := make([]Want, 0, len(want))
-	for _, f := range want {
-		all = append(all, Want{File: f})
-	}
-	return Named(Name, all, etc, j)
+	return Named(Name, plain.Each(want, func(f spec.File) Want { return Want{File: f} }), etc, j)
 }
 
 // Named returns the item for the files of another kind. The keys of its entries are
@@ -107,10 +104,7 @@ func (i *Item) Check(ctx context.Context) ([]spec.Drift, error) {
 			drift = append(drift, d)
 		}
 	}
-	for _, e := range i.journal.Entries(i.name) {
-		if wanted[e.Key] {
-			continue
-		}
+	for _, e := range item.Unwanted(i.journal, i.name, wanted) {
 		d := spec.Drift{Item: i.name, Key: e.Key, Action: spec.ActionRemove, To: item.Was[state](e).String()}
 		if now, err := i.read(e.Key); err == nil {
 			d.From = now.String()
@@ -173,12 +167,7 @@ const group = 64
 
 // Apply implements item.Item.
 func (i *Item) Apply(ctx context.Context, drift []spec.Drift) error {
-	due := map[string]bool{}
-	for _, d := range drift {
-		if d.Action == spec.ActionAdd || d.Action == spec.ActionChange {
-			due[d.Key] = true
-		}
-	}
+	due := item.Due(drift, spec.ActionAdd, spec.ActionChange)
 	todo := slices.DeleteFunc(slices.Clone(i.want), func(f Want) bool { return !due[f.Path] })
 	made := i.made()
 	var errs []error
@@ -219,10 +208,7 @@ func (i *Item) putAll(ctx context.Context, files []Want, made map[string]bool) e
 		wants[f.Path] = want
 		entries = append(entries, item.Entry{Item: i.name, Key: f.Path, Prior: item.Raw(was), Applied: item.Raw(want.String()), Scope: item.Root})
 	}
-	if err := ctx.Err(); err != nil {
-		return err
-	}
-	if err := i.journal.Record(entries...); err != nil {
+	if err := item.Record(ctx, i.journal, entries...); err != nil {
 		return err
 	}
 	var b safepath.Batch
@@ -285,10 +271,7 @@ func (i *Item) Restore(ctx context.Context, entries []item.Entry) error {
 	if err := b.Sync(); err != nil { // else what was given back may be lost, and its original is forgotten
 		return errors.Join(append(errs, err)...)
 	}
-	if err := ctx.Err(); err != nil {
-		return err
-	}
-	return errors.Join(append(errs, i.journal.Forget(done...))...)
+	return errors.Join(append(errs, item.Forget(ctx, i.journal, done...))...)
 }
 
 // giveBack writes what was there, unless it is: a run that was cut keeps originals of what

@@ -75,10 +75,6 @@ type limitPrior struct {
 	Made    string      `json:"made,omitempty"` // topmost directory that had to be made
 }
 
-func limitLine(l spec.Limit) string {
-	return l.Domain + " " + l.Type + " " + l.Item + " " + l.Value
-}
-
 func limitFile(id string) string { return paths.Prefix + id + ".conf" }
 
 func (i *Limits) file(id string) string { return filepath.Join(i.dir, limitFile(id)) }
@@ -93,40 +89,29 @@ func (i *Limits) Check(ctx context.Context) ([]spec.Drift, error) {
 		if err := ctx.Err(); err != nil {
 			return nil, err
 		}
-		d := spec.Drift{Item: LimitsName, Key: l.ID, To: limitLine(l), Action: spec.ActionAdd}
-		if err := rules.Limit(l); err != nil {
+		d := spec.Drift{Item: LimitsName, Key: l.ID, To: strings.Join([]string{l.Domain, l.Type, l.Item, l.Value}, " "), Action: spec.ActionAdd}
+		now, err := limitPrior{}, rules.Limit(l)
+		switch {
+		case err != nil:
+		case wanted[l.ID]:
+			err = errors.New("the id is used twice")
+		default:
+			wanted[l.ID] = true
+			now, err = i.read(&w, l.ID)
+		}
+		switch most := i.granted(l); {
+		case err != nil:
 			d.Action, d.Reason = spec.ActionRefuse, err.Error()
-			drift = append(drift, d)
-			continue
-		}
-		if wanted[l.ID] {
-			d.Action, d.Reason = spec.ActionRefuse, "the id is used twice"
-			drift = append(drift, d)
-			continue
-		}
-		wanted[l.ID] = true
-		now, err := i.read(&w, l.ID)
-		if err != nil {
-			d.Action, d.Reason = spec.ActionRefuse, err.Error()
-			drift = append(drift, d)
-			continue
-		}
-		if most := i.granted(l); most != "" { // PAM would let no user in; a kernel parameter of this run may raise it
+		case most != "": // PAM would let no user in; a kernel parameter of this run may raise it
 			d.Action, d.Reason = spec.ActionDefer, "the kernel grants no more open files than fs.nr_open, which is "+most
-			drift = append(drift, d)
+		case now.Content == d.To+"\n":
 			continue
-		}
-		if now.Mode != 0 {
+		case now.Mode != 0:
 			d.Action, d.From = spec.ActionChange, strings.TrimSuffix(now.Content, "\n")
 		}
-		if now.Content != limitLine(l)+"\n" {
-			drift = append(drift, d)
-		}
+		drift = append(drift, d)
 	}
-	for _, e := range i.journal.Entries(LimitsName) {
-		if wanted[e.Key] {
-			continue
-		}
+	for _, e := range item.Unwanted(i.journal, LimitsName, wanted) {
 		now, _ := i.read(&w, e.Key) // shown only: what cannot be read is shown as nothing
 		drift = append(drift, spec.Drift{Item: LimitsName, Key: e.Key, Action: spec.ActionRemove,
 			From: strings.TrimSuffix(now.Content, "\n"), To: strings.TrimSuffix(item.Was[limitPrior](e).Content, "\n")})
@@ -201,10 +186,7 @@ func (i *Limits) Apply(ctx context.Context, drift []spec.Drift) error {
 	if len(todo) == 0 {
 		return errors.Join(errs...)
 	}
-	if err := ctx.Err(); err != nil {
-		return err
-	}
-	if err := i.journal.Record(entries...); err != nil {
+	if err := item.Record(ctx, i.journal, entries...); err != nil {
 		return err
 	}
 	var b safepath.Batch
@@ -249,10 +231,7 @@ func (i *Limits) Restore(ctx context.Context, entries []item.Entry) error {
 	if err := i.unmake(&w, made); err != nil {
 		errs = append(errs, err)
 	}
-	if err := ctx.Err(); err != nil {
-		return err
-	}
-	return errors.Join(append(errs, i.journal.Forget(done...))...)
+	return errors.Join(append(errs, item.Forget(ctx, i.journal, done...))...)
 }
 
 func (i *Limits) putBack(w *safepath.Walk, b *safepath.Batch, id string, was limitPrior) error {

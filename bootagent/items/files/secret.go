@@ -14,6 +14,7 @@ import (
 	"path/filepath"
 	"syscall"
 
+	"github.com/caisson-os/caisson/bootagent/items/item"
 	"github.com/caisson-os/caisson/spec"
 )
 
@@ -40,15 +41,7 @@ func (i *Item) lacks(f Want) string {
 	if i.name != Name { // files of another kind, which asks for itself
 		return ""
 	}
-	for _, name := range f.SecretNames() {
-		if i.secrets.Lacks == nil {
-			return "no key"
-		}
-		if why := i.secrets.Lacks(name); why != "" {
-			return why
-		}
-	}
-	return ""
+	return item.Lacks(f.SecretNames(), i.secrets.Lacks)
 }
 
 // copyName is the name of a path's copy in the folder.
@@ -98,26 +91,7 @@ func (i *Item) copy(f Want, s state) (err error) {
 	if err := os.Chmod(folder, 0o711); err != nil {
 		return err
 	}
-	file := i.copyPath(f.Path)
-	next := file + ".new"
-	if err := os.Remove(next); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return err
-	}
-	w, err := os.OpenFile(next, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
-	if err != nil {
-		return err
-	}
-	_, err = w.Write(value)
-	if err == nil {
-		err = w.Chown(s.UID, s.GID)
-	}
-	if err == nil {
-		err = w.Chmod(fs.FileMode(s.Mode))
-	}
-	if err = errors.Join(err, w.Close()); err != nil {
-		return errors.Join(err, os.Remove(next))
-	}
-	return os.Rename(next, file)
+	return item.Renew(i.copyPath(f.Path), value, fs.FileMode(s.Mode), s.UID, s.GID)
 }
 
 // dropCopy removes a path's copy, where it has one.

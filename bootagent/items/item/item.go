@@ -14,7 +14,11 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io/fs"
+	"os"
+	"os/user"
 	"path"
+	"path/filepath"
 	"slices"
 	"time"
 
@@ -32,6 +36,22 @@ func (m Makes) NoAccount(database, name string) error {
 		err = fmt.Errorf("%w %w, which comes with this generation", err, ErrNotYet)
 	}
 	return err
+}
+
+// Number returns the number that a user of passwd(5) or a group of group(5) has on this system.
+func Number(database, name string) (string, error) {
+	if database == "group" {
+		g, err := user.LookupGroup(name)
+		if err != nil {
+			return "", err
+		}
+		return g.Gid, nil
+	}
+	u, err := user.Lookup(name)
+	if err != nil {
+		return "", err
+	}
+	return u.Uid, nil
 }
 
 // ErrNotYet is the error of what another setting makes.
@@ -135,6 +155,27 @@ type Journal interface {
 	Replace(old, moved []Entry) error
 }
 
+// Record is [Journal.Record], unless the context has ended.
+func Record(ctx context.Context, j Journal, entries ...Entry) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	return j.Record(entries...)
+}
+
+// Forget is [Journal.Forget], unless the context has ended.
+func Forget(ctx context.Context, j Journal, entries ...Entry) error {
+	return Replace(ctx, j, entries, nil)
+}
+
+// Replace is [Journal.Replace], unless the context has ended.
+func Replace(ctx context.Context, j Journal, old, moved []Entry) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	return j.Replace(old, moved)
+}
+
 // Part is the part of a journal that holds the keys of which In is true, for an
 // item that is made of others.
 type Part struct {
@@ -167,6 +208,63 @@ func Was[P any](e Entry) (was P) {
 func Did[A any](e Entry) (did A) {
 	_ = json.Unmarshal(e.Applied, &did) // the journal's checksum covers it
 	return did
+}
+
+// Unwanted returns the entries of one item whose keys are not wanted.
+func Unwanted(j Journal, item string, wanted map[string]bool) []Entry {
+	return slices.DeleteFunc(j.Entries(item), func(e Entry) bool { return wanted[e.Key] })
+}
+
+// Due returns the keys of the drift that is to be done by one of the actions.
+func Due(drift []spec.Drift, actions ...string) map[string]bool {
+	due := map[string]bool{}
+	for _, d := range drift {
+		if slices.Contains(actions, d.Action) {
+			due[d.Key] = true
+		}
+	}
+	return due
+}
+
+// NoKey is why a secret is not there that was not sealed to this node.
+const NoKey = "no key"
+
+// Lacks says why one of some secrets is not there, "" where all are: lacks says it of each, and nil
+// of all.
+func Lacks(names []string, lacks func(name string) string) (why string) {
+	for _, name := range names {
+		if why = NoKey; lacks != nil {
+			why = lacks(name)
+		}
+		if why != "" {
+			return why
+		}
+	}
+	return ""
+}
+
+// Renew replaces a file that is in memory alone. Its owner comes before its mode: no other user
+// reads it meanwhile. A negative number keeps an owner.
+func Renew(name string, data []byte, mode fs.FileMode, uid, gid int) error {
+	next := filepath.Join(filepath.Dir(name), "."+filepath.Base(name)+".new")
+	if err := os.Remove(next); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	f, err := os.OpenFile(next, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(data)
+	if err == nil {
+		err = f.Chown(uid, gid)
+	}
+	if err == nil {
+		err = f.Chmod(mode)
+	}
+	if err = errors.Join(err, f.Close()); err != nil {
+		return errors.Join(err, os.Remove(next))
+	}
+	return os.Rename(next, name)
 }
 
 // ByKey returns entries of one item by their keys.

@@ -15,7 +15,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"path"
 	"path/filepath"
@@ -27,6 +26,8 @@ import (
 	"github.com/caisson-os/caisson/bootagent/items/files"
 	"github.com/caisson-os/caisson/bootagent/items/item"
 	"github.com/caisson-os/caisson/bootagent/items/tunable"
+	"github.com/caisson-os/caisson/internal/ownfiles"
+	"github.com/caisson-os/caisson/internal/plain"
 	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/spec/rules"
 )
@@ -59,11 +60,9 @@ func New(want *spec.Modules, at Places, s Systemd, j item.Journal) *Item {
 	}
 	ofFile := func(key string) bool { return strings.HasPrefix(key, "/") }
 	k := kernel{sys: at.Sys, proc: at.Proc, lib: at.Lib}
-	settings := make([]tunable.Setting, 0, len(want.Parameters))
-	for _, p := range want.Parameters {
-		settings = append(settings, tunable.Setting{Key: p.Module + "/" + p.Name, Value: p.Value, Optional: true,
-			Invalid: rules.ModuleParameter(p)})
-	}
+	settings := plain.Each(want.Parameters, func(p spec.ModuleParameter) tunable.Setting {
+		return tunable.Setting{Key: p.Module + "/" + p.Name, Value: p.Value, Optional: true, Invalid: rules.ModuleParameter(p)}
+	})
 	kind := tunable.Kind{Name: Name, Files: k, Coupled: func(string) []string { return nil }, Same: same,
 		Fixed: "the module has read it; it acts when the module is loaded again, or after a reboot"}
 	return &Item{want: *want, kernel: k, systemd: s,
@@ -122,7 +121,8 @@ func (i *Item) Check(ctx context.Context) ([]spec.Drift, error) {
 		}
 	}
 	for _, name := range i.want.Blacklist {
-		if i.kernel.loadable(name) {
+		// What is built in cannot be unloaded, and has no count of its users.
+		if _, err := os.Stat(filepath.Join(i.kernel.sys, "module", name, "refcnt")); err == nil {
 			drift = append(drift, spec.Drift{Item: Name, Key: name, From: "loaded", Action: spec.ActionDefer,
 				Reason: "it was loaded before it was kept from that; it is gone after a reboot"})
 		}
@@ -220,13 +220,6 @@ func (k kernel) loaded(name string) (bool, error) {
 	return false, fmt.Errorf("there is no such module for kernel %s", strings.TrimSpace(string(release)))
 }
 
-// loadable reports whether a module is loaded that could be unloaded: one that is
-// built in has no count of its users.
-func (k kernel) loadable(name string) bool {
-	_, err := os.Stat(filepath.Join(k.sys, "module", name, "refcnt"))
-	return err == nil
-}
-
 // lists reports whether a file of depmod(8) has a module, whose name may be spelled
 // with hyphens there.
 func lists(file, name string) (bool, error) {
@@ -260,12 +253,7 @@ var _ tunable.Files = kernel{}
 
 // Read implements tunable.Files.
 func (k kernel) Read(key string) (string, error) {
-	f, err := os.Open(k.file(key))
-	if err != nil {
-		return "", err
-	}
-	defer f.Close() // read only
-	data, err := io.ReadAll(io.LimitReader(f, maxValue))
+	data, err := ownfiles.ReadPublic(k.file(key), maxValue)
 	return strings.TrimRight(string(data), "\n"), err
 }
 

@@ -164,10 +164,7 @@ func swapOn(path string, priority *int, discards string) error {
 	if err := usableSwap(path, st); err != nil {
 		return err
 	}
-	name, err := unix.BytePtrFromString(safepath.Name(fd))
-	if err != nil {
-		return err
-	}
+	name, _ := unix.BytePtrFromString(safepath.Name(fd)) // it has no NUL
 	_, _, errno := unix.Syscall(unix.SYS_SWAPON, uintptr(unsafe.Pointer(name)), flags, 0)
 	switch errno {
 	case 0:
@@ -189,10 +186,7 @@ func (i *Swaps) off(ctx context.Context, path string) error {
 	if err != nil {
 		return err
 	}
-	name, err := unix.BytePtrFromString(safepath.Name(fd))
-	if err != nil {
-		return errors.Join(err, unix.Close(fd))
-	}
+	name, _ := unix.BytePtrFromString(safepath.Name(fd)) // it has no NUL
 	done := make(chan unix.Errno, 1)
 	go func() {
 		defer unix.Close(fd) // an O_PATH descriptor has nothing to lose

@@ -6,13 +6,12 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
-	"os"
 	"path/filepath"
 	"strconv"
 	"strings"
 
+	"github.com/caisson-os/caisson/internal/ownfiles"
 	"github.com/caisson-os/caisson/spec/rules"
 )
 
@@ -40,14 +39,9 @@ func (m mounted) String() string {
 type table []mounted
 
 func readTable(name string) (table, error) {
-	f, err := os.Open(name)
+	data, err := ownfiles.ReadPublic(name, maxInfo)
 	if err != nil {
 		return nil, err
-	}
-	defer f.Close() // only read
-	data, err := io.ReadAll(io.LimitReader(f, maxInfo))
-	if err != nil {
-		return nil, fmt.Errorf("read %s: %w", name, err)
 	}
 	return parseTable(data)
 }

@@ -120,10 +120,7 @@ func (i *Item) Check(ctx context.Context) ([]spec.Drift, error) {
 		}
 		drift = append(drift, d)
 	}
-	for _, e := range i.journal.Entries(Name) {
-		if wanted[e.Key] {
-			continue
-		}
+	for _, e := range item.Unwanted(i.journal, Name, wanted) {
 		p := item.Was[prior](e)
 		d := spec.Drift{Item: Name, Key: e.Key, Action: spec.ActionRemove}
 		if m, ok := t.at(p.Target); ok {
@@ -282,12 +279,7 @@ func (p plan) coverable() error {
 
 // Apply implements item.Item.
 func (i *Item) Apply(ctx context.Context, drift []spec.Drift) error {
-	due := map[string]bool{}
-	for _, d := range drift {
-		if d.Action == spec.ActionAdd || d.Action == spec.ActionChange {
-			due[d.Key] = true
-		}
-	}
+	due := item.Due(drift, spec.ActionAdd, spec.ActionChange)
 	var errs []error
 	for _, w := range i.want {
 		if !due[w.Target] {

@@ -4,13 +4,13 @@ package mounts
 
 import (
 	"fmt"
-	"os/user"
 	"slices"
 	"strconv"
 	"strings"
 
 	"golang.org/x/sys/unix"
 
+	"github.com/caisson-os/caisson/bootagent/items/item"
 	"github.com/caisson-os/caisson/internal/plain"
 	"github.com/caisson-os/caisson/spec/rules"
 )
@@ -339,23 +339,13 @@ func (o *options) numbers() error {
 			if _, err := strconv.ParseUint(name, 10, 32); err == nil || name == "" {
 				continue
 			}
-			number, err := "", error(nil)
-			switch key {
-			case "uid":
-				var u *user.User
-				if u, err = user.Lookup(name); err == nil {
-					number = u.Uid
-				}
-			case "gid":
-				var g *user.Group
-				if g, err = user.LookupGroup(name); err == nil {
-					number = g.Gid
-				}
-			default:
+			of, known := map[string][2]string{"uid": {"passwd", "user"}, "gid": {"group", "group"}}[key]
+			if !known {
 				continue
 			}
+			number, err := item.Number(of[0], name)
 			if err != nil {
-				return fmt.Errorf("%s %q is %w", map[string]string{"uid": "user", "gid": "group"}[key], name, errDeferred)
+				return fmt.Errorf("%s %q is %w", of[1], name, errDeferred)
 			}
 			words[n] = key + "=" + number
 		}

@@ -33,10 +33,7 @@ func (i *Item) Restore(ctx context.Context, entries []item.Entry) error {
 			errs = append(errs, err)
 			continue
 		}
-		if err := ctx.Err(); err != nil {
-			return err
-		}
-		errs = append(errs, i.journal.Forget(e))
+		errs = append(errs, item.Forget(ctx, i.journal, e))
 	}
 	return errors.Join(errs...)
 }

@@ -137,14 +137,10 @@ func (i *Swaps) Check(ctx context.Context) ([]spec.Drift, error) {
 		}
 		drift = append(drift, d)
 	}
-	for _, e := range i.journal.Entries(SwapsName) {
-		if wanted[e.Key] {
-			continue
-		}
+	for _, e := range item.Unwanted(i.journal, SwapsName, wanted) {
 		was, a := item.Was[swapPrior](e), item.Did[appliedSwap](e)
-		d := spec.Drift{Item: SwapsName, Key: e.Key, To: was.Was.String(), Action: spec.ActionRemove}
-		d.From = swapAt(all, a.Path).String()
-		drift = append(drift, d)
+		drift = append(drift, spec.Drift{Item: SwapsName, Key: e.Key, From: swapAt(all, a.Path).String(), To: was.Was.String(),
+			Action: spec.ActionRemove})
 	}
 	return drift, nil
 }
@@ -152,10 +148,9 @@ func (i *Swaps) Check(ctx context.Context) ([]spec.Drift, error) {
 // Apply implements item.Item.
 func (i *Swaps) Apply(ctx context.Context, drift []spec.Drift) error {
 	var errs []error
+	due := item.Due(drift, spec.ActionAdd, spec.ActionChange)
 	for _, w := range i.want {
-		if !slices.ContainsFunc(drift, func(d spec.Drift) bool {
-			return d.Key == w.Device && (d.Action == spec.ActionAdd || d.Action == spec.ActionChange)
-		}) {
+		if !due[w.Device] {
 			continue
 		}
 		if err := ctx.Err(); err != nil {
@@ -228,10 +223,7 @@ func (i *Swaps) Restore(ctx context.Context, entries []item.Entry) error {
 			errs = append(errs, fmt.Errorf("take swap space %s out of use: %w", e.Key, err))
 			continue
 		}
-		if err := ctx.Err(); err != nil {
-			return err
-		}
-		errs = append(errs, i.journal.Forget(e))
+		errs = append(errs, item.Forget(ctx, i.journal, e))
 	}
 	return errors.Join(errs...)
 }

@@ -95,14 +95,9 @@ func change(m mounted, source, fstype string, flags uintptr, data string) error 
 // is gone has mounted is not asked for anything. Who could bring another mount to the name
 // since the table was read could unmount no more than what lies in a directory of his.
 func umount(target string) error {
-	var w safepath.Walk
-	defer w.Close()
-	fd, _, err := w.Open(filepath.Dir(target)) // without reading it: a server may let root pass and no more
-	if err != nil {
-		return err
-	}
-	defer unix.Close(fd) // an O_PATH descriptor has nothing to lose
-	return unix.Unmount(safepath.Name(fd)+"/"+filepath.Base(target), unix.UMOUNT_NOFOLLOW)
+	return on(filepath.Dir(target), func(dir string) error { // without reading it: a server may let root pass and no more
+		return unix.Unmount(dir+"/"+filepath.Base(target), unix.UMOUNT_NOFOLLOW)
+	})
 }
 
 // helped refuses a target that mount(8) could be led away from: it takes a name.

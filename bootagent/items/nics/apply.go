@@ -69,10 +69,7 @@ func (i *Features) Apply(ctx context.Context, drift []spec.Drift) error {
 		errs = append(errs, err)
 		drop = append(drop, c.unchanged(recorded[c.iface], after)...)
 	}
-	if err := ctx.Err(); err != nil {
-		return err
-	}
-	return errors.Join(append(errs, i.journal.Forget(drop...))...)
+	return errors.Join(append(errs, item.Forget(ctx, i.journal, drop...))...)
 }
 
 // changes sorts drift by interface and looks at each.
@@ -193,10 +190,7 @@ func (i *Features) Restore(ctx context.Context, entries []item.Entry) error {
 		these, carried, err := i.restoreTo(iface, byIface[iface])
 		done, moved, errs = append(done, these...), append(moved, carried...), append(errs, err)
 	}
-	if err := ctx.Err(); err != nil {
-		return err
-	}
-	return errors.Join(append(errs, i.journal.Replace(done, moved))...)
+	return errors.Join(append(errs, item.Replace(ctx, i.journal, done, moved))...)
 }
 
 // restoreTo puts back what entries say of an interface. It returns those that are done with, and

@@ -131,10 +131,7 @@ func (i *Item) Restore(ctx context.Context, entries []item.Entry) error {
 		}
 		done = append(done, e)
 	}
-	if err := ctx.Err(); err != nil {
-		return err
-	}
-	return errors.Join(append(errs, i.journal.Forget(done...))...)
+	return errors.Join(append(errs, item.Forget(ctx, i.journal, done...))...)
 }
 
 func (i *Item) restore(ctx context.Context, walk *safepath.Walk, e item.Entry) error {

@@ -14,7 +14,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os/user"
 	"strconv"
 	"strings"
 
@@ -184,10 +183,7 @@ func (i *Item) Check(ctx context.Context) ([]spec.Drift, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
-	for _, e := range i.journal.Entries(Name) {
-		if wanted[e.Key] {
-			continue
-		}
+	for _, e := range item.Unwanted(i.journal, Name, wanted) {
 		drift = append(drift, i.leaving(&walk, e))
 	}
 	return drift, nil
@@ -222,10 +218,7 @@ func (i *Item) once(e item.Entry, w *wish) bool {
 // Apply implements item.Item. The journal learns the originals before, and the
 // inodes after: an overlay gives a file a new one when it is first changed.
 func (i *Item) Apply(ctx context.Context, drift []spec.Drift) error {
-	due := map[string]bool{}
-	for _, d := range drift {
-		due[d.Key] = due[d.Key] || d.Action == spec.ActionChange
-	}
+	due := item.Due(drift, spec.ActionChange)
 	var walk safepath.Walk
 	defer walk.Close()
 	var errs []error
@@ -252,10 +245,7 @@ func (i *Item) Apply(ctx context.Context, drift []spec.Drift) error {
 	if len(entries) == 0 {
 		return errors.Join(errs...)
 	}
-	if err := ctx.Err(); err != nil {
-		return err
-	}
-	if err := i.journal.Record(entries...); err != nil {
+	if err := item.Record(ctx, i.journal, entries...); err != nil {
 		return err
 	}
 	var done, undone []item.Entry
@@ -332,36 +322,24 @@ func (i *Item) parseRule(p spec.PermPath) (rule, error) {
 	if err != nil {
 		return r, err
 	}
-	if r.uid, err = i.id(p.Owner, "passwd", func(name string) (string, error) {
-		u, err := user.Lookup(name)
-		if err != nil {
-			return "", err
-		}
-		return u.Uid, nil
-	}); err != nil {
+	if r.uid, err = i.id(p.Owner, "passwd"); err != nil {
 		return r, err
 	}
-	if r.gid, err = i.id(p.Group, "group", func(name string) (string, error) {
-		g, err := user.LookupGroup(name)
-		if err != nil {
-			return "", err
-		}
-		return g.Gid, nil
-	}); err != nil {
+	if r.gid, err = i.id(p.Group, "group"); err != nil {
 		return r, err
 	}
 	r.mode, err = rules.ParseMode(p.Mode)
 	return r, err
 }
 
-func (i *Item) id(name, database string, lookup func(string) (string, error)) (int64, error) {
+func (i *Item) id(name, database string) (int64, error) {
 	if name == "" {
 		return -1, nil
 	}
 	if n, err := strconv.ParseUint(name, 10, 32); err == nil && n < 1<<32-1 {
 		return int64(n), nil
 	}
-	text, err := lookup(name)
+	text, err := item.Number(database, name)
 	if err != nil {
 		return -1, i.makes.NoAccount("/etc/"+database, name)
 	}

@@ -124,8 +124,8 @@ func (k Keys) Ensure(say func(format string, args ...any)) (Identity, error) {
 				return nil, err
 			}
 		}
-		var locked *LockedError
-		if err := k.seal(file, say); err != nil && !errors.As(err, &locked) {
+		err := k.seal(file, say)
+		if _, locked := errors.AsType[*LockedError](err); err != nil && !locked {
 			say("%v", err) // it stays as it is
 		}
 	}

@@ -94,10 +94,7 @@ func (k Keys) readMemory() (m inMemory, err error) {
 }
 
 func (k Keys) writeMemory(m inMemory) error {
-	data, err := json.Marshal(m)
-	if err != nil {
-		return err
-	}
+	data, _ := json.Marshal(m) // texts marshal
 	return durable.WriteFile(filepath.Join(k.Memory, OpenedFile), data, 0o600)
 }
 
@@ -178,10 +175,7 @@ func (k Keys) writeSealed(file string, key *age.X25519Identity, authority []byte
 	if s.Sealed, err = k.TPM.Seal([]byte(key.String()), signs); err != nil {
 		return fmt.Errorf("the key of secrets: %w", err)
 	}
-	data, err := json.Marshal(s)
-	if err != nil {
-		return err
-	}
+	data, _ := json.Marshal(s) // texts marshal
 	if err := durable.WriteFile(file+sealedSuffix, data, 0o600); err != nil {
 		return fmt.Errorf("keep the sealed key of secrets: %w", err)
 	}

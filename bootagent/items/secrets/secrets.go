@@ -87,17 +87,14 @@ func (*Item) Name() string { return Name }
 // Wanted implements item.Item.
 func (i *Item) Wanted() int { return len(i.want) }
 
-// NoKey is why a secret is not there that was not sealed to this node.
-const NoKey = "no key"
-
 // Lacks says why there is no secret of a name, "" where there is one, or will be.
 func (i *Item) Lacks(name string) string {
 	n := slices.IndexFunc(i.want, func(s spec.Secret) bool { return s.Name == name })
 	if n < 0 {
-		return NoKey
+		return item.NoKey
 	}
 	if _, err := i.value(i.want[n]); err != nil {
-		return NoKey + ": " + err.Error()
+		return item.NoKey + ": " + err.Error()
 	}
 	return ""
 }
@@ -132,7 +129,7 @@ func (i *Item) Check(ctx context.Context) ([]spec.Drift, error) {
 		d := spec.Drift{Item: Name, Key: s.Name, To: "sealed as " + digest.Short([]byte(s.Sealed)), Action: spec.ActionAdd}
 		value, err := i.value(s)
 		if err != nil {
-			d.Action, d.Reason = spec.ActionRefuse, NoKey+": "+err.Error()
+			d.Action, d.Reason = spec.ActionRefuse, item.NoKey+": "+err.Error()
 			drift = append(drift, d)
 			continue
 		}
@@ -227,10 +224,9 @@ func (i *Item) mounted() bool {
 // Apply implements item.Item.
 func (i *Item) Apply(ctx context.Context, drift []spec.Drift) error {
 	var errs []error
+	due := item.Due(drift, spec.ActionAdd, spec.ActionChange)
 	for _, s := range i.want {
-		if !slices.ContainsFunc(drift, func(d spec.Drift) bool {
-			return d.Key == s.Name && (d.Action == spec.ActionAdd || d.Action == spec.ActionChange)
-		}) {
+		if !due[s.Name] {
 			continue
 		}
 		if err := ctx.Err(); err != nil {
@@ -247,13 +243,11 @@ func (i *Item) Apply(ctx context.Context, drift []spec.Drift) error {
 			errs = append(errs, fmt.Errorf("open secret %q: %w", s.Name, err))
 		}
 	}
-	if due := slices.DeleteFunc(i.owns(), func(file string) bool {
-		return !slices.ContainsFunc(drift, func(d spec.Drift) bool { return d.Key == file && d.Action == spec.ActionChange })
-	}); len(due) > 0 {
+	if own := slices.DeleteFunc(i.owns(), func(file string) bool { return !due[file] }); len(own) > 0 {
 		if err := ctx.Err(); err != nil {
 			return errors.Join(append(errs, err)...)
 		}
-		errs = append(errs, i.writeOwn(due))
+		errs = append(errs, i.writeOwn(own))
 	}
 	return errors.Join(errs...)
 }
@@ -295,21 +289,7 @@ func (i *Item) Make() error {
 }
 
 // write replaces a file that is root's alone. None of this outlives the power.
-func write(name string, value []byte) error {
-	next := filepath.Join(filepath.Dir(name), "."+filepath.Base(name)+".new")
-	if err := os.Remove(next); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return err
-	}
-	f, err := os.OpenFile(next, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o400)
-	if err != nil {
-		return err
-	}
-	_, err = f.Write(value)
-	if err = errors.Join(err, f.Close()); err != nil {
-		return errors.Join(err, os.Remove(next))
-	}
-	return os.Rename(next, name)
-}
+func write(name string, value []byte) error { return item.Renew(name, value, 0o400, -1, -1) }
 
 // Restore implements item.Item: what is not wanted is removed, whatever the journal says.
 func (i *Item) Restore(ctx context.Context, _ []item.Entry) error {

@@ -27,15 +27,6 @@ func (i *Item) mountPoint(s spec.Service) string {
 	return filepath.Join(i.imagesDir(s.Name), hex)
 }
 
-// activeImage returns the name of the mount point that the link names, "" for none.
-func (i *Item) activeImage(name string) string {
-	to, err := os.Readlink(filepath.Join(i.imagesDir(name), activeLink))
-	if err != nil {
-		return ""
-	}
-	return to
-}
-
 // isMounted reports whether something is mounted on a path.
 func isMounted(at string) bool {
 	var st unix.Statx_t
@@ -142,10 +133,7 @@ func unmountAll(at string, flags int) error {
 // time.
 func Tidy(p Places) error {
 	names, err := os.ReadDir(p.Run)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil
-	}
-	if err != nil {
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
 	var errs []error

@@ -19,6 +19,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -209,7 +210,8 @@ func (i *Item) inspect(s spec.Service) (v view, err error) {
 			return v, fmt.Errorf("%w: %w", errNotFetched, err)
 		}
 	}
-	v.active = i.activeImage(s.Name) == filepath.Base(at)
+	active, _ := os.Readlink(filepath.Join(i.imagesDir(s.Name), activeLink)) // "" for none
+	v.active = active == filepath.Base(at)
 	for _, d := range s.Directories {
 		has, err := i.isInstalled(s, d)
 		if err != nil {
@@ -319,10 +321,7 @@ func (i *Item) removeService(ctx context.Context, e item.Entry) error {
 			return err
 		}
 	}
-	if err := ctx.Err(); err != nil {
-		return err
-	}
-	return i.journal.Forget(e)
+	return item.Forget(ctx, i.journal, e)
 }
 
 // dropIns is the item for the drop-ins that have units wait for the agent.

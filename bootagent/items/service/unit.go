@@ -51,10 +51,7 @@ func (i *Item) notifyUnit(ctx context.Context, name string, a applied, start boo
 			return err
 		}
 	}
-	if err := ctx.Err(); err != nil {
-		return err
-	}
-	return i.journal.Forget(item.Entry{Item: Name, Key: pendingKey(name)})
+	return item.Forget(ctx, i.journal, item.Entry{Item: Name, Key: pendingKey(name)})
 }
 
 func (i *Item) runAction(ctx context.Context, a applied, start bool) error {

@@ -22,6 +22,7 @@ import (
 
 	"github.com/caisson-os/caisson/bootagent/items/item"
 	"github.com/caisson-os/caisson/bootagent/items/item/netif"
+	"github.com/caisson-os/caisson/internal/plain"
 	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/spec/rules"
 )
@@ -31,10 +32,9 @@ const SysctlName = "sysctl"
 
 // NewSysctl returns the item for want; root is /proc/sys.
 func NewSysctl(want []spec.Sysctl, root string, j item.Journal) *Item {
-	settings := make([]Setting, 0, len(want))
-	for _, w := range want {
-		settings = append(settings, Setting{Key: w.Key, Value: w.Value, Optional: w.Optional, Invalid: rules.Sysctl(w)})
-	}
+	settings := plain.Each(want, func(w spec.Sysctl) Setting {
+		return Setting{Key: w.Key, Value: w.Value, Optional: w.Optional, Invalid: rules.Sysctl(w)}
+	})
 	t := newSysctlTree(root)
 	kind := Kind{Name: SysctlName, Files: t, Coupled: t.coupled, Done: t.done,
 		Stays: rules.OneWay,

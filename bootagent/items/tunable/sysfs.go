@@ -24,6 +24,7 @@ import (
 
 	"github.com/caisson-os/caisson/bootagent/items/item"
 	"github.com/caisson-os/caisson/bootagent/items/item/netif"
+	"github.com/caisson-os/caisson/internal/plain"
 	"github.com/caisson-os/caisson/internal/safepath"
 	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/spec/rules"
@@ -34,10 +35,9 @@ const SysfsName = "sysfs"
 
 // NewSysfs returns the item for want; sys is /sys and proc is /proc.
 func NewSysfs(want []spec.Sysfs, sys, proc string, j item.Journal) *Item {
-	settings := make([]Setting, 0, len(want))
-	for _, w := range want {
-		settings = append(settings, Setting{Key: w.Path, Value: w.Value, Optional: w.Optional, Invalid: rules.Sysfs(w)})
-	}
+	settings := plain.Each(want, func(w spec.Sysfs) Setting {
+		return Setting{Key: w.Path, Value: w.Value, Optional: w.Optional, Invalid: rules.Sysfs(w)}
+	})
 	t := sysfsTree{sys: sys, proc: proc}
 	return New(Kind{Name: SysfsName, Files: t, Coupled: t.coupled, Same: sameAttribute,
 		Keep: func(items *spec.Items, key, value string) {

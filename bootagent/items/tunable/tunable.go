@@ -21,6 +21,7 @@ import (
 	"strings"
 
 	"github.com/caisson-os/caisson/bootagent/items/item"
+	"github.com/caisson-os/caisson/internal/plain"
 	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/spec/rules"
 )
@@ -193,10 +194,7 @@ func (i *Item) Remember(ctx context.Context) error {
 			entries = append(entries, e)
 		}
 	}
-	if err := ctx.Err(); err != nil || len(entries) == 0 {
-		return err
-	}
-	return i.journal.Record(entries...)
+	return item.Record(ctx, i.journal, entries...)
 }
 
 // Renew forgets the originals of keys that are not as they were last set: on a root that has
@@ -237,21 +235,13 @@ func (i *Item) Apply(ctx context.Context, drift []spec.Drift) error {
 		had[e.Key] = true
 	}
 	todo, sides := i.withSides(todo)
-	var entries []item.Entry
-	for _, d := range todo {
+	entries := plain.Each(todo, func(d spec.Drift) item.Entry {
 		e := i.entry(d.Key, prior{Value: d.From})
 		e.Applied = item.Raw(d.To)
-		entries = append(entries, e)
-	}
-	for _, e := range sides {
-		if !had[e.Key] {
-			entries = append(entries, e)
-		}
-	}
-	if err := ctx.Err(); err != nil {
-		return err
-	}
-	if err := i.journal.Record(entries...); err != nil {
+		return e
+	})
+	sides = slices.DeleteFunc(sides, func(e item.Entry) bool { return had[e.Key] })
+	if err := item.Record(ctx, i.journal, append(entries, sides...)...); err != nil {
 		return err
 	}
 	failed, err := i.settle(ctx, todo)
@@ -414,10 +404,7 @@ func (i *Item) Restore(ctx context.Context, entries []item.Entry) error {
 		}
 		done = append(done, e)
 	}
-	if err := ctx.Err(); err != nil {
-		return err
-	}
-	errs = append(errs, i.journal.Replace(done, carried))
+	errs = append(errs, item.Replace(ctx, i.journal, done, carried))
 	return errors.Join(errs...)
 }
 

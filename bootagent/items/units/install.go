@@ -17,6 +17,8 @@ import (
 	"time"
 
 	"github.com/caisson-os/caisson/bootagent/items/files"
+	"github.com/caisson-os/caisson/bootagent/items/item"
+	"github.com/caisson-os/caisson/internal/plain"
 	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/spec/rules"
 )
@@ -165,11 +167,10 @@ func (i *Item) install(name string) (in install, err error) {
 			}
 		}
 	}
-	texts := []string{text}
 	for _, name := range slices.Sorted(maps.Keys(dropIns)) {
-		texts = append(texts, dropIns[name])
+		text += "\n" + dropIns[name]
 	}
-	in.says = rules.UnitSection(strings.Join(texts, "\n"), "Install")
+	in.says = rules.UnitSection(text, "Install")
 	return in, nil
 }
 
@@ -238,13 +239,11 @@ type Secrets struct {
 func (i *Item) WithSecrets(s Secrets) *Item {
 	i.secrets, i.lacking = s, nil
 	i.want = slices.DeleteFunc(slices.Clone(i.want), func(u spec.Unit) bool {
-		for _, name := range u.SecretNames() {
-			if why := s.Lacks(name); why != "" {
-				i.lacking = append(i.lacking, spec.Drift{Item: Name, Key: u.Name, To: u.Run, Action: spec.ActionCannot, Reason: why})
-				return true
-			}
+		why := item.Lacks(u.SecretNames(), s.Lacks)
+		if why != "" {
+			i.lacking = append(i.lacking, spec.Drift{Item: Name, Key: u.Name, To: u.Run, Action: spec.ActionCannot, Reason: why})
 		}
-		return false
+		return why != ""
 	})
 	return i
 }
@@ -318,10 +317,7 @@ func (i *Item) installed(u spec.Unit, journaled []string) (all []files.Want, err
 		if err != nil && !errors.Is(err, errNoUnit) {
 			return all, err
 		}
-		names := slices.Clone(journaled)
-		for _, l := range links {
-			names = append(names, l.Path)
-		}
+		names := append(slices.Clone(journaled), plain.Each(links, func(l files.Want) string { return l.Path })...)
 		for _, kind := range []string{"wants", "requires", "upholds"} {
 			found, _ := filepath.Glob(filepath.Join(string(r), own, "*."+kind, "*")) // the pattern is ours
 			for _, name := range found {

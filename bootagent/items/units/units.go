@@ -258,10 +258,7 @@ func (i *Item) remember(ctx context.Context, units []spec.Unit, changed bool) er
 	if changed && !known[reload] {
 		entries = append(entries, entry(reload, ""))
 	}
-	if err := ctx.Err(); err != nil || len(entries) == 0 {
-		return err
-	}
-	return i.journal.Record(entries...)
+	return item.Record(ctx, i.journal, entries...)
 }
 
 // reload tells systemd, and forgets that it had to be told.
@@ -272,10 +269,7 @@ func (i *Item) reload(ctx context.Context) error {
 	if err := i.systemd.Reload(ctx); err != nil {
 		return err
 	}
-	if err := ctx.Err(); err != nil {
-		return err
-	}
-	return i.journal.Forget(item.Entry{Item: Name, Key: reload})
+	return item.Forget(ctx, i.journal, item.Entry{Item: Name, Key: reload})
 }
 
 func entry(key, state string) item.Entry {

@@ -210,10 +210,7 @@ func (e *Engine) yield(ctx context.Context, m *spec.Maintenance, o spec.Operatio
 // a status.
 func (e *Engine) inherit(ctx context.Context, m *spec.Maintenance) (left []spec.OperationStatus, err error) {
 	dirs, err := os.ReadDir(e.Dir)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil
-	}
-	if err != nil {
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("ledger: %w", err)
 	}
 	published := e.known

@@ -546,8 +546,8 @@ func TestJitterIsANodesOwn(t *testing.T) {
 	parts := map[time.Duration]bool{}
 	for n := range 100 {
 		b.Node = strings.Repeat("x", n)
-		d := b.jitter(o)
-		if d != b.jitter(o) || d < 0 || d >= time.Hour {
+		d := b.part(o.ID, o.Jitter)
+		if d != b.part(o.ID, o.Jitter) || d < 0 || d >= time.Hour {
 			t.Fatalf("%v", d)
 		}
 		parts[d] = true

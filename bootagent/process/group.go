@@ -3,12 +3,12 @@
 package process
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"strconv"
 	"strings"
 	"sync"
@@ -70,8 +70,8 @@ func (g *Group) Start(ctx context.Context, c Command) (id string, err error) {
 	if err := cmd.Start(); err != nil {
 		return "", err
 	}
-	born, err := birth(cmd.Process.Pid)
-	if err != nil {
+	_, born, ok := Stat(cmd.Process.Pid)
+	if !ok {
 		born = "gone" // before this process could look
 	}
 	m := &member{pid: cmd.Process.Pid, limit: c.Limit, done: make(chan struct{})}
@@ -157,24 +157,21 @@ func (g *Group) Running(id string) bool {
 	if !ok || err != nil {
 		return false
 	}
-	now, err := birth(pid)
-	return err == nil && now == born
+	_, now, ok := Stat(pid)
+	return ok && now == born
 }
 
-// birth is field 22 of /proc/PID/stat, see proc_pid_stat(5). With the pid it
-// names one process of a boot.
-func birth(pid int) (string, error) {
-	data, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "stat"))
-	if err != nil {
-		return "", err
+// Stat reads a process's parent, and when it started, field 22 of /proc/PID/stat, see
+// proc_pid_stat(5). With the pid that names one process of a boot. One that has ended and was not
+// waited for is none.
+func Stat(pid int) (parent int, started string, ok bool) {
+	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	words := strings.Fields(string(data[bytes.LastIndexByte(data, ')')+1:])) // its name may be anything
+	if err != nil || len(words) < 20 || words[0] == "Z" || words[0] == "X" {
+		return 0, "", false
 	}
-	// The second field is the command in parentheses and may hold anything.
-	text := string(data)
-	fields := strings.Fields(text[strings.LastIndexByte(text, ')')+1:])
-	if len(fields) < 20 || fields[0] == "Z" {
-		return "", errors.New("not running")
-	}
-	return fields[19], nil
+	parent, err = strconv.Atoi(words[1])
+	return parent, words[19], err == nil
 }
 
 // exitOf is how os/exec says that a program ended.

@@ -181,10 +181,7 @@ type launch struct {
 
 // save writes the file for Launch.
 func (c Command) save(file string) error {
-	data, err := json.Marshal(launch{c.Args, c.Env, c.Dir, c.Secrets})
-	if err != nil {
-		return err
-	}
+	data, _ := json.Marshal(launch{c.Args, c.Env, c.Dir, c.Secrets}) // texts marshal
 	return durable.WriteFile(file, data, 0o600)
 }
 

@@ -288,7 +288,7 @@ func gone(t *testing.T, c Command, name string) {
 		t.Fatal(err)
 	}
 	for range 6000 { // a signal takes a moment
-		if _, err := birth(pid); err != nil {
+		if _, _, ok := Stat(pid); !ok {
 			return
 		}
 		time.Sleep(10 * time.Millisecond)

@@ -175,11 +175,6 @@ func (Service) ask(ctx context.Context, do func(context.Context, *dbus.Conn) err
 	return Manager{}.ask(ctx, grace+answer, do)
 }
 
-// Reload has systemd read its units again.
-func Reload(ctx context.Context) error {
-	return Service{}.ask(ctx, func(ctx context.Context, d *dbus.Conn) error { return d.ReloadContext(ctx) })
-}
-
 // clear stops what is left of a unit and removes it.
 func clear(ctx context.Context, d *dbus.Conn, unit string) error {
 	done := make(chan string, 1)

@@ -22,6 +22,7 @@ import (
 	"github.com/caisson-os/caisson/internal/check"
 	"github.com/caisson-os/caisson/internal/durable"
 	"github.com/caisson-os/caisson/internal/paths"
+	"github.com/caisson-os/caisson/internal/plain"
 	"github.com/caisson-os/caisson/oci"
 	"github.com/caisson-os/caisson/oci/sign"
 	"github.com/caisson-os/caisson/oci/trust"
@@ -193,9 +194,7 @@ func (b *Book) Withdraw(keys spec.Role, up time.Duration) error {
 	}
 	var ids []string
 	if known, err := sign.ParsePublics(keys.Keys); err == nil { // else none counts
-		for _, k := range known {
-			ids = append(ids, k.ID())
-		}
+		ids = plain.Each(known, sign.Verifier.ID)
 	}
 	if slices.ContainsFunc(b.Open.Signed, func(id string) bool { return !slices.Contains(ids, id) }) {
 		b.Open.Until = up

@@ -10,6 +10,7 @@ package disk
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -39,10 +40,7 @@ func CheckBlank(disk io.ReaderAt, size int64) error {
 	if what := named(head, tail); what != "" {
 		return fmt.Errorf("it is not empty: %s", what)
 	}
-	if err := zeros(head, 0); err != nil {
-		return err
-	}
-	if err := zeros(tail, size-edge); err != nil {
+	if err := cmp.Or(zeros(head, 0), zeros(tail, size-edge)); err != nil {
 		return err
 	}
 	step := (size - 2*edge) / samples

@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"path/filepath"
 
@@ -106,10 +105,7 @@ func (f *Finder) Claim(dir string) error {
 	if err == nil && (*have == mine || mine.Machine == "") {
 		return nil
 	}
-	data, err := spec.Encode(mine)
-	if err != nil {
-		return err
-	}
+	data, _ := spec.Encode(mine) // texts marshal
 	if err := durable.WriteFile(filepath.Join(dir, ownerFile), data, 0o600); err != nil {
 		return fmt.Errorf("note whose disk this is: %w", err)
 	}
@@ -142,12 +138,7 @@ func readFloor(dir string) spec.Floor {
 const maxRecord = 1 << 20
 
 func readJSON(name string, to any) error {
-	file, err := ownfiles.Open(name)
-	if err != nil {
-		return err
-	}
-	defer file.Close() // only read
-	data, err := io.ReadAll(io.LimitReader(file, maxRecord))
+	data, err := ownfiles.ReadFile(name, maxRecord)
 	if err != nil {
 		return err
 	}

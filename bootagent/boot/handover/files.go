@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io/fs"
 	"maps"
+	"net/netip"
 	"os"
 	"slices"
 	"strings"
@@ -26,6 +27,7 @@ import (
 	"github.com/caisson-os/caisson/bootagent/record/track"
 	"github.com/caisson-os/caisson/internal/configcheck"
 	"github.com/caisson-os/caisson/internal/paths"
+	"github.com/caisson-os/caisson/internal/plain"
 	"github.com/caisson-os/caisson/internal/safepath"
 	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/spec/timeservice"
@@ -174,7 +176,8 @@ func (n *Node) timeServers() error {
 // what is known.
 func (n *Node) resolver() error {
 	if n.exists("/usr/lib/systemd/systemd-resolved") {
-		return n.put("/etc/resolv.conf", safepath.Thing{Mode: unix.S_IFLNK, Target: "../run/systemd/resolve/stub-resolv.conf"})
+		return n.put("/etc/resolv.conf", safepath.Thing{Mode: unix.S_IFLNK, Target: "../run/systemd/resolve/stub-resolv.conf",
+			UID: os.Geteuid(), GID: os.Getegid()})
 	}
 	var b strings.Builder
 	search := n.Overlay.Network.Search
@@ -186,9 +189,7 @@ func (n *Node) resolver() error {
 	}
 	servers := n.Overlay.Network.DNS
 	if len(servers) == 0 && n.Lease != nil {
-		for _, server := range n.Lease.DNS {
-			servers = append(servers, server.String())
-		}
+		servers = plain.Each(n.Lease.DNS, netip.Addr.String)
 	}
 	for _, server := range servers {
 		fmt.Fprintf(&b, "nameserver %s\n", server)

@@ -141,10 +141,10 @@ func holdAs(in int, name, path string) (safepath.Dir, error) {
 
 // write puts a file into the new root, and its missing directories.
 func (n *Node) write(name string, data []byte, mode fs.FileMode) error {
-	return n.put(name, safepath.Thing{Mode: unix.S_IFREG | uint32(mode.Perm()), Content: data})
+	return n.put(name, safepath.Thing{Mode: unix.S_IFREG | uint32(mode.Perm()), Content: data, UID: os.Geteuid(), GID: os.Getegid()})
 }
 
-// put puts something of root's into the new root, and its missing directories. What stood
+// put puts something into the new root, and its missing directories. What stood
 // there is replaced, never written through: it may be a link.
 func (n *Node) put(name string, t safepath.Thing) error {
 	dir, err := directory(n.Root, filepath.Dir(name))
@@ -152,7 +152,6 @@ func (n *Node) put(name string, t safepath.Thing) error {
 		return err
 	}
 	defer dir.Close() // what matters was synced
-	t.UID, t.GID = os.Geteuid(), os.Getegid()
 	if err := dir.Put(filepath.Base(name), t); err != nil {
 		return err
 	}

@@ -11,10 +11,8 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"os"
-	"path/filepath"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -106,7 +104,7 @@ func (n *Node) seed() error {
 	if !n.Disk || n.ReadOnly {
 		return nil
 	}
-	old, _ := n.kept("random-seed") // one that cannot be read is replaced, not used
+	old, _ := ownfiles.ReadFile(n.State.Path("identity", "random-seed"), seedSize) // one that cannot be read is replaced, not used
 	next := make([]byte, seedSize)
 	rand.Read(next)
 	err := durable.WriteFile(n.State.Path("identity", "random-seed"), next, 0o600)
@@ -124,7 +122,7 @@ const seedSize = 512
 // keep returns the content of an identity file, or fresh, which it stores first,
 // where there is none that is valid.
 func (n *Node) keep(name string, fresh []byte, valid func([]byte) bool) ([]byte, error) {
-	data, err := n.kept(name)
+	data, err := ownfiles.ReadFile(n.State.Path("identity", name), seedSize) // the largest is the seed
 	if err == nil && valid(data) {
 		return data, nil
 	}
@@ -136,16 +134,6 @@ func (n *Node) keep(name string, fresh []byte, valid func([]byte) bool) ([]byte,
 		n.Say("the stored %s is invalid (%s); generating a new one", name, aside)
 	}
 	return fresh, durable.WriteFile(n.State.Path("identity", name), fresh, 0o600)
-}
-
-// kept reads an identity file; the largest is the seed.
-func (n *Node) kept(name string) ([]byte, error) {
-	f, err := ownfiles.Open(n.State.Path("identity", name))
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close() // only read
-	return io.ReadAll(io.LimitReader(f, seedSize+1))
 }
 
 // hostKey gives sshd its key, whose fingerprint stands on the console: the node's own for
@@ -225,14 +213,5 @@ func (n *Node) makeFile(f perhost.File, node perhost.Node) error {
 			return err
 		}
 	}
-	dir, err := directory(n.Root, filepath.Dir(f.Path))
-	if err != nil {
-		return err
-	}
-	defer dir.Close() // what matters was synced
-	if err := dir.Put(filepath.Base(f.Path), t); err != nil {
-		return err
-	}
-	n.wrote = append(n.wrote, f.Path)
-	return nil
+	return n.put(f.Path, t)
 }

@@ -88,14 +88,10 @@ func Look(words []string, sys string) trust.Identity {
 			m.MACs = append(m.MACs, mac)
 		}
 	}
-	uuid := strings.ToLower(read(filepath.Join(sys, "class/dmi/id/product_uuid")))
+	data, _ := os.ReadFile(filepath.Join(sys, "class/dmi/id/product_uuid")) // "" where there is none
+	uuid := strings.ToLower(strings.TrimSpace(string(data)))
 	if len(uuid) == 36 && rules.MachineUUID(uuid) == nil {
 		m.UUIDs = append(m.UUIDs, uuid)
 	}
 	return m
-}
-
-func read(name string) string {
-	data, _ := os.ReadFile(name) // "" where there is none
-	return strings.TrimSpace(string(data))
 }

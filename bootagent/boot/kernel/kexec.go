@@ -67,10 +67,11 @@ func KexecArguments(running, site, want []string) KexecLine {
 	var l KexecLine
 	full := spec.KernelLine(want)
 	for _, word := range running {
+		name, _, _ := strings.Cut(word, "=")
 		switch {
 		case word == KexecMarker, strings.HasPrefix(word, KexecCounted), strings.HasPrefix(word, "initrd="), strings.HasPrefix(word, "BOOT_IMAGE="):
 		case slices.Contains(full, word):
-		case isPassedOn(word) && !slices.Contains(site, word):
+		case slices.Contains(passed, name) && !slices.Contains(site, word):
 			l.Words = append(l.Words, word)
 		default:
 			l.Dropped = append(l.Dropped, word)
@@ -80,11 +81,6 @@ func KexecArguments(running, site, want []string) KexecLine {
 	l.Differs = len(l.Dropped) > 0 || slices.ContainsFunc(want, missing)
 	l.Words = append(append(l.Words, full...), KexecMarker)
 	return l
-}
-
-func isPassedOn(word string) bool {
-	name, _, _ := strings.Cut(word, "=")
-	return slices.Contains(passed, name)
 }
 
 // loaderType is the type that kexec_file_load(2) leaves in the boot parameters of an x86

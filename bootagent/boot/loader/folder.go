@@ -40,13 +40,7 @@ func (v *Volume) Files(name string) ([]File, error) {
 	if err != nil {
 		return nil, err
 	}
-	var list []File
-	for _, e := range f.files() {
-		if !e.folder {
-			list = append(list, e)
-		}
-	}
-	return list, nil
+	return slices.DeleteFunc(f.files(), func(e File) bool { return e.folder }), nil
 }
 
 // Read copies a file of a folder.
@@ -205,11 +199,8 @@ func (f *fatFolder) long(begun, n int, sum byte) string {
 			units = append(units, binary.LittleEndian.Uint16(b[at:]))
 		}
 	}
-	for i, unit := range units {
-		if unit == 0 {
-			units = units[:i]
-			break
-		}
+	if i := slices.Index(units, 0); i >= 0 {
+		units = units[:i]
 	}
 	return string(utf16.Decode(units))
 }

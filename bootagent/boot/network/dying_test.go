@@ -120,7 +120,7 @@ func setLinkUp(t *testing.T, card *net.Interface) {
 		t.Fatal(err)
 	}
 	defer conn.Close() // each request has had its answer
-	if err := linkUp(conn, card.Index); err != nil {
+	if err := linkUp(conn, uint32(card.Index)); err != nil {
 		t.Fatal(err)
 	}
 }

@@ -39,7 +39,9 @@ func Cards(sys string) ([]table.Card, error) {
 func (n *Network) makeLinks(conn *rtnetlink.Conn, cards []table.Card) error {
 	var made []spec.Interface
 	var errs []error
-	for _, i := range sorted(n.Table.Interfaces) {
+	all := slices.Clone(n.Table.Interfaces) // each behind what it is made of
+	slices.SortStableFunc(all, func(a, b spec.Interface) int { return depth(a) - depth(b) })
+	for _, i := range all {
 		var err error
 		switch {
 		case i.Bond != nil:
@@ -62,13 +64,6 @@ func (n *Network) makeLinks(conn *rtnetlink.Conn, cards []table.Card) error {
 		return errors.Join(errs...)
 	}
 	return nil
-}
-
-// sorted has each interface behind what it is made of.
-func sorted(all []spec.Interface) []spec.Interface {
-	all = slices.Clone(all)
-	slices.SortStableFunc(all, func(a, b spec.Interface) int { return depth(a) - depth(b) })
-	return all
 }
 
 func depth(i spec.Interface) int {
@@ -183,7 +178,7 @@ func setUp(conn *rtnetlink.Conn, i spec.Interface) error {
 	if err := setMTU(conn, uint32(card.Index), uint32(i.MTU)); err != nil {
 		return err
 	}
-	if err := linkUp(conn, card.Index); err != nil {
+	if err := linkUp(conn, uint32(card.Index)); err != nil {
 		return fmt.Errorf("up: %w", err)
 	}
 	return nil
@@ -199,8 +194,8 @@ func setMTU(conn *rtnetlink.Conn, index, mtu uint32) error {
 	return nil
 }
 
-func linkUp(conn *rtnetlink.Conn, index int) error {
-	return conn.Link.Set(&rtnetlink.LinkMessage{Family: unix.AF_UNSPEC, Index: uint32(index), Flags: unix.IFF_UP, Change: unix.IFF_UP})
+func linkUp(conn *rtnetlink.Conn, index uint32) error {
+	return conn.Link.Set(&rtnetlink.LinkMessage{Family: unix.AF_UNSPEC, Index: index, Flags: unix.IFF_UP, Change: unix.IFF_UP})
 }
 
 // vlan holds the kernel's attributes of a VLAN.

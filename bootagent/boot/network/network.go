@@ -20,7 +20,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"os"
 	"slices"
 	"strings"
@@ -175,10 +174,9 @@ func (n *Network) change(do func()) {
 func (n *Network) Ways(boot string) (ways []*state.Lease, pending int, changed <-chan struct{}) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	ways = slices.Clone(n.ways)
-	slices.SortStableFunc(ways, func(a, b *state.Lease) int { // false before true
-		return cmp.Compare(order(a.MAC == boot), order(b.MAC == boot))
-	})
+	first := func(w *state.Lease) bool { return w.MAC == boot }
+	others := slices.DeleteFunc(slices.Clone(n.ways), first)
+	ways = append(slices.DeleteFunc(slices.Clone(n.ways), func(w *state.Lease) bool { return !first(w) }), others...)
 	for name := range n.silent {
 		name, _, _ = strings.Cut(name, " ")
 		if up, err := hasCarrier(name); err == nil && up {
@@ -186,13 +184,6 @@ func (n *Network) Ways(boot string) (ways []*state.Lease, pending int, changed <
 		}
 	}
 	return ways, pending, n.changed
-}
-
-func order(first bool) int {
-	if first {
-		return 0
-	}
-	return 1
 }
 
 // Wait waits for a first way until ctx ends, and says then why there is none.
@@ -261,17 +252,10 @@ func Resolver(file string, l *state.Lease) error {
 
 // Loopback brings lo up.
 func Loopback() error {
-	lo, err := net.InterfaceByName("lo")
-	if err != nil {
-		return err
-	}
-	conn, err := rtnetlink.Dial(nil)
-	if err != nil {
-		return err
-	}
-	defer conn.Close() // each request has had its answer
-	if err := linkUp(conn, lo.Index); err != nil && !errors.Is(err, unix.EEXIST) {
-		return fmt.Errorf("interface lo up: %w", err)
-	}
-	return nil
+	return with("lo", func(conn *rtnetlink.Conn, index uint32) error {
+		if err := linkUp(conn, index); err != nil && !errors.Is(err, unix.EEXIST) {
+			return fmt.Errorf("interface lo up: %w", err)
+		}
+		return nil
+	})
 }

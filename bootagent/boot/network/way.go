@@ -18,6 +18,7 @@ import (
 	"github.com/mdlayher/netlink"
 	"golang.org/x/sys/unix"
 
+	"github.com/caisson-os/caisson/bootagent/boot/network/table"
 	"github.com/caisson-os/caisson/bootagent/record/state"
 	"github.com/caisson-os/caisson/spec"
 )
@@ -80,11 +81,7 @@ func (s seek) carrier(ctx context.Context, i spec.Interface) error {
 	}
 	bond := i
 	if i.VLAN != nil {
-		for _, on := range s.Table.Interfaces {
-			if on.Name == i.VLAN.On {
-				bond = on
-			}
-		}
+		bond = table.Named(s.Table.Interfaces, i.VLAN.On)
 	}
 	if bond.Bond == nil || bond.Bond.Mode != spec.Bond8023AD {
 		return nil

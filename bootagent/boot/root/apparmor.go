@@ -50,14 +50,7 @@ func LoadProfiles(root string, policy spec.LoadedPolicy) (int, error) {
 }
 
 func loadFile(name string) error {
-	info, err := os.Stat(name)
-	if err != nil {
-		return err
-	}
-	if info.Size() > maxPolicy {
-		return fmt.Errorf("%s has %d bytes, at most %d are loaded", name, info.Size(), maxPolicy)
-	}
-	data, err := os.ReadFile(name)
+	data, err := ownfiles.ReadPublic(name, maxPolicy)
 	if err != nil {
 		return err
 	}

@@ -13,6 +13,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/caisson-os/caisson/internal/plain"
 	"github.com/caisson-os/caisson/oci"
 	"github.com/caisson-os/caisson/oci/trust"
 	"github.com/caisson-os/caisson/spec/refusal"
@@ -93,12 +94,8 @@ func (f Failure) who() string {
 	if f.Machine.Node != "" {
 		names = append(names, f.Machine.Node)
 	}
-	for _, mac := range f.Machine.MACs {
-		names = append(names, "MAC "+mac)
-	}
-	for _, uuid := range f.Machine.UUIDs {
-		names = append(names, "UUID "+uuid)
-	}
+	names = append(names, plain.Each(f.Machine.MACs, func(mac string) string { return "MAC " + mac })...)
+	names = append(names, plain.Each(f.Machine.UUIDs, func(uuid string) string { return "UUID " + uuid })...)
 	if len(names) == 0 {
 		return "a machine without a name"
 	}

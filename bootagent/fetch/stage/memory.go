@@ -4,10 +4,9 @@ package stage
 
 import (
 	"fmt"
-	"io"
-	"os"
 	"strings"
 
+	"github.com/caisson-os/caisson/internal/ownfiles"
 	"github.com/caisson-os/caisson/spec"
 )
 
@@ -44,14 +43,9 @@ const maxMeminfo = 64 << 10
 
 // ReadMemory reads a file as proc_meminfo(5) has it.
 func ReadMemory(name string) (m Memory, err error) {
-	f, err := os.Open(name)
+	text, err := ownfiles.ReadPublic(name, maxMeminfo)
 	if err != nil {
 		return m, err
-	}
-	defer f.Close() // only read
-	text, err := io.ReadAll(io.LimitReader(f, maxMeminfo))
-	if err != nil {
-		return m, fmt.Errorf("read %s: %w", name, err)
 	}
 	for _, w := range []struct {
 		key string

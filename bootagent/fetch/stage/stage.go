@@ -22,6 +22,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/caisson-os/caisson/bootagent/fetch/download"
+	"github.com/caisson-os/caisson/internal/plain"
 	"github.com/caisson-os/caisson/layers"
 	"github.com/caisson-os/caisson/layers/delta"
 	"github.com/caisson-os/caisson/oci"
@@ -64,11 +65,7 @@ type Part struct {
 
 // Images are the blobs of a layer's images, bottom first.
 func Images(layer spec.Layer) []Part {
-	var list []Part
-	for _, i := range layer.Images {
-		list = append(list, Part{i.Name, i.Blob, i.Chunks, layer.Roots[i.Digest]})
-	}
-	return list
+	return plain.Each(layer.Images, func(i spec.Image) Part { return Part{i.Name, i.Blob, i.Chunks, layer.Roots[i.Digest]} })
 }
 
 // Kernel are the blobs of a layer's kernel and initrd.

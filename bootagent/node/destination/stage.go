@@ -19,6 +19,7 @@ import (
 	"github.com/caisson-os/caisson/internal/durable"
 	"github.com/caisson-os/caisson/internal/efivar"
 	"github.com/caisson-os/caisson/internal/paths"
+	"github.com/caisson-os/caisson/internal/plain"
 	"github.com/caisson-os/caisson/internal/stall"
 	"github.com/caisson-os/caisson/layers"
 	"github.com/caisson-os/caisson/oci"
@@ -140,10 +141,7 @@ func (d *Destination) noteBytes(ctx context.Context, layer string, b spec.Bytes)
 	if before := d.BytesOf(layer); before != nil {
 		b.Fetched, b.Had = b.Fetched+before.Fetched, b.Had+before.Had
 	}
-	data, err := spec.Encode(stagedBytes{layer, b})
-	if err != nil {
-		return err
-	}
+	data, _ := spec.Encode(stagedBytes{layer, b}) // a text and numbers marshal
 	return durable.WriteFile(d.path(paths.RunStaged), data, 0o640)
 }
 
@@ -252,15 +250,6 @@ func (d *Destination) collect(s *state.State) error {
 	return err
 }
 
-// manifestOf reads the manifest of a layer that is in the store.
-func manifestOf(store *layers.Store, layer string) (*oci.Manifest, error) {
-	raw, err := store.Get(layer, oci.MaxManifest)
-	if err != nil {
-		return nil, err
-	}
-	return oci.ParseManifest(raw)
-}
-
 // needed lists the blobs of layers that are in the store, and of those that may be.
 func needed(store *layers.Store, here, perhaps []*state.Generation) (map[string]bool, error) {
 	keep := map[string]bool{}
@@ -284,15 +273,15 @@ func needed(store *layers.Store, here, perhaps []*state.Generation) (map[string]
 
 // needs lists the layer's manifest and all that it leads to.
 func needs(store *layers.Store, layer string) ([]string, error) {
-	m, err := manifestOf(store, layer)
+	raw, err := store.Get(layer, oci.MaxManifest)
 	if err != nil {
 		return nil, err
 	}
-	list := []string{layer, m.Config.Digest}
-	for _, d := range m.Layers {
-		list = append(list, d.Digest)
+	m, err := oci.ParseManifest(raw)
+	if err != nil {
+		return nil, err
 	}
-	return list, nil
+	return append([]string{layer, m.Config.Digest}, plain.Each(m.Layers, func(d oci.Descriptor) string { return d.Digest })...), nil
 }
 
 // stackedOnly is the layer that this root is made of.

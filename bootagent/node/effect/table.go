@@ -71,11 +71,16 @@ func (t *Table) seam(name string) string {
 func (t *Table) Items(f *track.Found) []item.Item {
 	o := &f.Overlay
 	open, dir := t.opener(o)
+	var past exec.Past
+	var leaving []string // what retire takes away
+	if t.taken != nil {  // else Divingbell left nothing
+		past, leaving = t.taken, t.taken.Settings()
+	}
 	table := items.Table(o.Items, items.Options{Accounts: t.Root.Accounts(f.Generation.Layer), Services: t.Services.Effective(o.Services),
 		Images: t.Services.Images(), Secrets: o.Secrets, SecretDir: dir, OpenSecret: open, OwnSecrets: track.OwnSecrets(o),
 		Journal: t.Journal, Scopes: t.Scopes, State: t.Folder.Path(), Exec: t.Folder.Path("exec"), Log: t.Log.Say,
 		Proc: t.seam("/proc"), Etc: t.seam("/etc"), Sys: t.seam("/sys"), Lib: t.seam("/lib"), Dev: t.seam("/dev"),
-		Runner: t.Runner, Systemd: t.Systemd, Signed: t.signed, Past: t.past(), Leaving: t.leaving()})
+		Runner: t.Runner, Systemd: t.Systemd, Signed: t.signed, Past: past, Leaving: leaving})
 	t.Began = append(t.Began, table...)
 	return table
 }
@@ -201,22 +206,6 @@ func (t *Table) TakeOver() error {
 	return nil
 }
 
-// past returns what Divingbell knew of scripts; nil where it left nothing.
-func (t *Table) past() exec.Past {
-	if t.taken == nil {
-		return nil
-	}
-	return t.taken
-}
-
-// leaving are the files that retire takes away.
-func (t *Table) leaving() []string {
-	if t.taken == nil {
-		return nil
-	}
-	return t.taken.Settings()
-}
-
 // Retire takes away what Divingbell left to be set at every boot, once a run has
 // put caisson's settings and the originals in place. A script that fails is no
 // reason to wait.
@@ -247,5 +236,5 @@ func (t *Table) Retire(ctx context.Context, result items.Result) error {
 	if t.Runner == nil {
 		return nil // no systemd has read the units
 	}
-	return process.Reload(ctx)
+	return process.Manager{}.Reload(ctx)
 }

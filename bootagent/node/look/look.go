@@ -147,7 +147,10 @@ func (l *Look) Report(found *track.Found, result items.Result) (*spec.Status, er
 		status := v.Status()
 		l.noteUp(status, found)
 		l.Owner.Remember(func(live *state.Live) {
-			l.count(&live.Counts, status, last.Drift)
+			if l.Effect.Begun() { // what a root lacks that has just come up is not drift
+				metrics.CountDrift(&live.Counts, status.Drift, last.Drift)
+			}
+			metrics.NoteArtifacts(&live.Counts, status, time.Now())
 			say.NoteAxes(live, status, time.Now())
 		})
 		trouble := ""
@@ -195,15 +198,6 @@ func (l *Look) Trace(found *track.Found) (*spec.Trace, error) {
 	t.Node, t.BootID, t.Boot = found.Overlay.Node, l.Effect.Scopes.Kernel, l.Owner.Boot().Trace
 	t.Started = time.Now().Add(-l.Effect.Clock.Up()).UTC().Truncate(time.Second)
 	return &t, nil
-}
-
-// count counts what a look found that the one before had not. What a root lacks that has
-// just come up is not drift.
-func (l *Look) count(c *state.Counts, st *spec.Status, last []spec.Drift) {
-	if l.Effect.Begun() {
-		metrics.CountDrift(c, st.Drift, last)
-	}
-	metrics.NoteArtifacts(c, st, time.Now())
 }
 
 // publishMetrics writes the metrics where the overlay wants them, and removes them

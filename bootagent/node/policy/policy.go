@@ -60,8 +60,8 @@ func (k *Keeper) Judge(d spec.Drift, fresh bool) spec.Drift {
 	}
 	r := k.Book.find(d.Item, d.Key)
 	if r != nil && r.Want != d.To {
-		k.Book.forget(d.Item, d.Key)
-		r = nil
+		k.Book.pages.Keys = slices.DeleteFunc(k.Book.pages.Keys, func(h *history) bool { return h.Item == d.Item && h.Key == d.Key })
+		k.Book.dirty, r = true, nil
 	}
 	if fresh {
 		return d
@@ -128,7 +128,9 @@ func (k *Keeper) Correct(due []spec.Drift) error {
 		}
 		k.Book.dirty = true
 	}
-	k.prune()
+	k.Book.pages.Keys = slices.DeleteFunc(k.Book.pages.Keys, func(r *history) bool { // what does not count any more
+		return r.Quarantined.IsZero() && len(k.recent(r)) == 0
+	})
 	return k.Book.Save()
 }
 
@@ -154,13 +156,6 @@ func (k *Keeper) budget(item, key string) spec.Budget {
 func (k *Keeper) recent(r *history) []time.Duration {
 	per := time.Duration(k.budget(r.Item, r.Key).Per) * time.Second
 	return slices.DeleteFunc(slices.Clone(r.Corrections), func(at time.Duration) bool { return k.Up-at >= per })
-}
-
-// prune forgets what does not count any more.
-func (k *Keeper) prune() {
-	k.Book.pages.Keys = slices.DeleteFunc(k.Book.pages.Keys, func(r *history) bool {
-		return r.Quarantined.IsZero() && len(k.recent(r)) == 0
-	})
 }
 
 // maxBook caps the book, in bytes; an overlay has at most half of that.
@@ -290,12 +285,6 @@ func (b *Book) find(item, key string) *history {
 		return b.pages.Keys[i]
 	}
 	return nil
-}
-
-func (b *Book) forget(item, key string) {
-	n := len(b.pages.Keys)
-	b.pages.Keys = slices.DeleteFunc(b.pages.Keys, func(r *history) bool { return r.Item == item && r.Key == key })
-	b.dirty = b.dirty || n != len(b.pages.Keys)
 }
 
 // drift is a quarantined setting that is as wanted at the moment.

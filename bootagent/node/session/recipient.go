@@ -38,8 +38,7 @@ func (n *Session) ensureRecipient() {
 	if err == nil && key.Before() != "" {
 		err = n.endRotation(key)
 	}
-	var locked *secrets.LockedError
-	if err != nil && !errors.As(err, &locked) { // who opens a secret says that
+	if _, locked := errors.AsType[*secrets.LockedError](err); err != nil && !locked { // who opens a secret says that
 		n.Say("%v", err)
 	}
 }

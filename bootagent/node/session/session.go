@@ -116,7 +116,10 @@ func Open(ctx context.Context, o Options, bootstrap *spec.Bootstrap) (*Session, 
 		return nil, err
 	}
 	n.Lock = lock
-	if err := n.turn(ctx); err != nil {
+	late := time.AfterFunc(time.Second, func() { n.Say("waiting for another caisson-agent to finish") })
+	err = stall.Lock(ctx, n.Lock, false)
+	late.Stop()
+	if err != nil {
 		return nil, errors.Join(fmt.Errorf("lock %s: %w", lock.Name(), err), n.Close())
 	}
 	if err := n.open(bootstrap, journal.Open); err != nil {
@@ -137,13 +140,6 @@ func (n *Session) makeRun() error {
 		return err
 	}
 	return os.Chmod(dir, 0o755)
-}
-
-// turn waits for the lock, and says so where it takes a while.
-func (n *Session) turn(ctx context.Context) error {
-	late := time.AfterFunc(time.Second, func() { n.Say("waiting for another caisson-agent to finish") })
-	defer late.Stop()
-	return stall.Lock(ctx, n.Lock, false)
 }
 
 // Read opens the node for looking only: it waits for nobody, and what would

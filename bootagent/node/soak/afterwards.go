@@ -67,16 +67,11 @@ func (a Afterwards) Judge(_ context.Context, notes string) (operation.Judgement,
 // Watched are the checks of an overlay that go on being looked at once it has proved
 // itself. What they find degrades the node, and undoes nothing: that what ran before would
 // do better is known of a change that has just been made, and of nothing else.
-func Watched(o *spec.Overlay) (checks []spec.HealthCheck) {
+func Watched(o *spec.Overlay) []spec.HealthCheck {
 	if o.Gates == nil {
 		return nil
 	}
-	for _, c := range o.Gates.Checks {
-		if c.Watch {
-			checks = append(checks, c)
-		}
-	}
-	return checks
+	return slices.DeleteFunc(slices.Clone(o.Gates.Checks), func(c spec.HealthCheck) bool { return !c.Watch })
 }
 
 // Watching returns what is known of the watched checks of what runs, on this root.

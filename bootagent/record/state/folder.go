@@ -68,19 +68,12 @@ func (f *Folder) Path(elem ...string) string {
 // SaveOverlay keeps an accepted candidate, encoded by trust.Candidate.Save, under
 // the digest of its overlay.
 func (f *Folder) SaveOverlay(digest string, saved []byte) error {
-	if err := write(f.overlayPath(digest), saved); err != nil {
-		return fmt.Errorf("keep overlay: %w", err)
-	}
-	return nil
+	return keep("overlay", f.overlayPath(digest), saved)
 }
 
 // LoadOverlay returns what SaveOverlay kept. The caller verifies it again.
 func (f *Folder) LoadOverlay(digest string) ([]byte, error) {
-	data, err := ownfiles.ReadFile(f.overlayPath(digest), limit)
-	if err != nil {
-		return nil, fmt.Errorf("kept overlay: %w", err)
-	}
-	return data, nil
+	return kept("overlay", f.overlayPath(digest))
 }
 
 // Overlays returns the digests of the overlays that are kept.
@@ -137,20 +130,11 @@ const fleetFile = "fleet-current.json"
 // SaveFleet keeps an accepted fleet:current with its signatures: where state.json
 // is lost, it still says what must not run.
 func (f *Folder) SaveFleet(saved []byte) error {
-	if err := write(f.Path(fleetFile), saved); err != nil {
-		return fmt.Errorf("keep fleet:current: %w", err)
-	}
-	return nil
+	return keep("fleet:current", f.Path(fleetFile), saved)
 }
 
 // LoadFleet returns what SaveFleet kept. The caller verifies it again.
-func (f *Folder) LoadFleet() ([]byte, error) {
-	data, err := ownfiles.ReadFile(f.Path(fleetFile), limit)
-	if err != nil {
-		return nil, fmt.Errorf("kept fleet:current: %w", err)
-	}
-	return data, nil
-}
+func (f *Folder) LoadFleet() ([]byte, error) { return kept("fleet:current", f.Path(fleetFile)) }
 
 // aside is where the memory of another fleet goes, for a person to look at.
 const aside = "other-fleet"
@@ -188,6 +172,23 @@ func write(name string, data []byte) error {
 	return durable.WriteFile(name, data, 0o600)
 }
 
+// keep writes something that was accepted.
+func keep(what, name string, data []byte) error {
+	if err := write(name, data); err != nil {
+		return fmt.Errorf("keep %s: %w", what, err)
+	}
+	return nil
+}
+
+// kept reads something that was accepted.
+func kept(what, name string) ([]byte, error) {
+	data, err := ownfiles.ReadFile(name, limit)
+	if err != nil {
+		return nil, fmt.Errorf("kept %s: %w", what, err)
+	}
+	return data, nil
+}
+
 // keysDir holds the versions of fleet:keys that this node has accepted, each in a file of
 // its own: NUMBER.json. The greatest number is a floor, whatever is in the file.
 const keysDir = "keys"
@@ -197,20 +198,11 @@ func (f *Folder) SaveKeys(version uint64, saved []byte) error {
 	if err := ownfiles.Folder(f.Path(keysDir)); err != nil {
 		return fmt.Errorf("keep keys: %w", err)
 	}
-	if err := write(f.keysPath(version), saved); err != nil {
-		return fmt.Errorf("keep keys: %w", err)
-	}
-	return nil
+	return keep("keys", f.keysPath(version), saved)
 }
 
 // LoadKeys returns what SaveKeys kept. The caller verifies it again.
-func (f *Folder) LoadKeys(version uint64) ([]byte, error) {
-	data, err := ownfiles.ReadFile(f.keysPath(version), limit)
-	if err != nil {
-		return nil, fmt.Errorf("kept keys: %w", err)
-	}
-	return data, nil
-}
+func (f *Folder) LoadKeys(version uint64) ([]byte, error) { return kept("keys", f.keysPath(version)) }
 
 // KeysVersions returns the versions of fleet:keys that are kept, in order.
 func (f *Folder) KeysVersions() ([]uint64, error) {
@@ -267,9 +259,6 @@ func (f *Folder) Services() (map[string]Service, error) {
 
 // SaveServices replaces what is remembered.
 func (f *Folder) SaveServices(all map[string]Service) error {
-	data, err := json.Marshal(all)
-	if err != nil {
-		return err
-	}
+	data, _ := json.Marshal(all) // texts and numbers marshal
 	return durable.WriteFile(f.Path(servicesFile), append(data, '\n'), 0o600)
 }

@@ -110,10 +110,7 @@ type run struct {
 // history reads the runs of scripts.
 func (f *Found) history() error {
 	list, err := os.ReadDir(f.path(Records, "exec"))
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil
-	}
-	if err != nil {
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
 	for _, e := range list {

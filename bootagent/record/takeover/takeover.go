@@ -86,10 +86,7 @@ func (f *Found) path(parts ...string) string {
 // a doubt: the others still count.
 func (f *Found) each(kind string, read func(name, text string) error) error {
 	list, err := os.ReadDir(f.path(Records, kind))
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil
-	}
-	if err != nil {
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
 	for _, e := range list {
@@ -251,11 +248,7 @@ func (f *Found) remove(name string) error {
 		if err != nil {
 			return err
 		}
-		rel, err := filepath.Rel(f.path("/"), name)
-		if err != nil {
-			return err
-		}
-		copied := f.path(Records, "settings", rel)
+		copied := f.path(Records, "settings", strings.TrimPrefix(name, f.root))
 		if err := os.MkdirAll(filepath.Dir(copied), 0o755); err != nil {
 			return err
 		}

@@ -8,6 +8,7 @@ import (
 	"slices"
 
 	"github.com/caisson-os/caisson/bootagent/record/state"
+	"github.com/caisson-os/caisson/internal/plain"
 	"github.com/caisson-os/caisson/oci/trust"
 	"github.com/caisson-os/caisson/oci/trust/chain"
 	"github.com/caisson-os/caisson/spec"
@@ -177,10 +178,7 @@ func (f *Tracker) versions() []spec.Bootstrap {
 	if c == nil {
 		return []spec.Bootstrap{f.Bootstrap}
 	}
-	var all []spec.Bootstrap
-	for _, l := range c.Links() {
-		all = append(all, chain.With(f.Bootstrap, l.Keys))
-	}
+	all := plain.Each(c.Links(), func(l chain.Link) spec.Bootstrap { return chain.With(f.Bootstrap, l.Keys) })
 	slices.Reverse(all)
 	return all
 }

@@ -28,7 +28,7 @@ func (f *Tracker) Recover() error {
 	if err != nil {
 		return err
 	}
-	if other := f.otherFleet(s); other != "" {
+	if other := s.OfFleet; other != "" && other != f.Bootstrap.Fleet {
 		where, err := f.Folder.SetAside()
 		if err != nil {
 			return err
@@ -90,15 +90,6 @@ func (f *Tracker) seenEpoch(accepted uint64) uint64 {
 		f.Say("%v", err)
 	}
 	return seen
-}
-
-// otherFleet returns the name of the fleet that the state is about, "" where that
-// is this one or where there is no state.
-func (f *Tracker) otherFleet(s *state.State) string {
-	if s.OfFleet == f.Bootstrap.Fleet {
-		return ""
-	}
-	return s.OfFleet
 }
 
 // rebuild raises s to what the kept, signed documents say.

@@ -310,7 +310,7 @@ func TestAConnectionIsOfItsLastKey(t *testing.T) {
 		}
 	}
 	for _, over := range []string{"first", "second"} {
-		if _, _, runs := read(c.Process.Pid); !runs {
+		if _, _, runs := process.Stat(c.Process.Pid); !runs {
 			t.Fatalf("it ended before the end of key %s", over)
 		}
 		if err := HangUp(root, func(by string) bool { return by == over }); err != nil {

@@ -12,7 +12,6 @@
 package letin
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"errors"
@@ -28,10 +27,13 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/caisson-os/caisson/bootagent/node/session"
+	"github.com/caisson-os/caisson/bootagent/process"
 	"github.com/caisson-os/caisson/bootagent/rescue"
 	"github.com/caisson-os/caisson/bootagent/sense/uptime"
 	"github.com/caisson-os/caisson/bootagent/tell/events"
+	"github.com/caisson-os/caisson/internal/durable"
 	"github.com/caisson-os/caisson/internal/paths"
+	"github.com/caisson-os/caisson/internal/plain"
 	"github.com/caisson-os/caisson/oci"
 	"github.com/caisson-os/caisson/oci/trust"
 	decision "github.com/caisson-os/caisson/oci/trust/rescue"
@@ -136,11 +138,7 @@ func offer(s *session.Session, b *rescue.Book, c trust.Candidate, by decision.No
 func unexpected(err error) error {
 	var many interface{ Unwrap() []error }
 	if errors.As(err, &many) {
-		var rest []error
-		for _, one := range many.Unwrap() {
-			rest = append(rest, unexpected(one))
-		}
-		return errors.Join(rest...)
+		return errors.Join(plain.Each(many.Unwrap(), unexpected)...)
 	}
 	if errors.Is(err, oci.ErrNotFound) || errors.Is(err, rescue.ErrKnown) || refusal.Of(err) == refusal.WrongCode {
 		return nil // the last is written down, once
@@ -209,15 +207,15 @@ func Note(root string, pid int, by string) error {
 	if err != nil {
 		return err
 	}
-	_, started, ok := read(pid)
+	_, started, ok := process.Stat(pid)
 	if pid <= 1 || !ok {
 		return fmt.Errorf("process %d is not one that ends with the rescue", pid)
 	}
-	process := fmt.Sprintf("%d-%s-", pid, started)
-	err = os.WriteFile(filepath.Join(dir, process+by), nil, 0o600)
+	note := fmt.Sprintf("%d-%s-", pid, started)
+	err = os.WriteFile(filepath.Join(dir, note+by), nil, 0o600)
 	for _, name := range names {
-		if ended(name) || strings.HasPrefix(name, process) && name != process+by {
-			err = errors.Join(err, forget(dir, name))
+		if ended(name) || strings.HasPrefix(name, note) && name != note+by {
+			err = errors.Join(err, durable.Remove(filepath.Join(dir, name)))
 		}
 	}
 	return err
@@ -236,7 +234,7 @@ func HangUp(root string, over func(by string) bool) error {
 			if !ended(name) {
 				err = errors.Join(err, endBelow(pid), end(pid))
 			}
-			err = errors.Join(err, forget(dir, name))
+			err = errors.Join(err, durable.Remove(filepath.Join(dir, name)))
 		}
 		if len(names) == 0 || err != nil { // a session that ends meanwhile may note what it leaves
 			return err
@@ -244,22 +242,12 @@ func HangUp(root string, over func(by string) bool) error {
 	}
 }
 
-func noted(dir string) (names []string, err error) {
+func noted(dir string) ([]string, error) {
 	entries, err := os.ReadDir(dir)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}
-	for _, e := range entries {
-		names = append(names, e.Name())
-	}
-	return names, err
-}
-
-func forget(dir, name string) error {
-	if err := os.Remove(filepath.Join(dir, name)); !errors.Is(err, fs.ErrNotExist) { // a session may have been first
-		return err
-	}
-	return nil
+	return plain.Each(entries, fs.DirEntry.Name), err
 }
 
 // ended reports whether the process of a note is there no more: its number may be another's.
@@ -267,20 +255,8 @@ func ended(name string) bool {
 	number, rest, _ := strings.Cut(name, "-")
 	started, _, _ := strings.Cut(rest, "-")
 	pid, err := strconv.Atoi(number)
-	_, now, ok := read(pid)
+	_, now, ok := process.Stat(pid)
 	return err != nil || !ok || now != started
-}
-
-// read reads a process's parent, and when it started, see proc_pid_stat(5). One that has ended
-// and was not waited for is none.
-func read(pid int) (parent int, started string, ok bool) {
-	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
-	words := strings.Fields(string(data[bytes.LastIndexByte(data, ')')+1:])) // its name may be anything
-	if err != nil || len(words) < 20 || words[0] == "Z" || words[0] == "X" {
-		return 0, "", false
-	}
-	parent, err = strconv.Atoi(words[1])
-	return parent, words[19], err == nil
 }
 
 // below returns the processes below one, each before those that it started, but for this process
@@ -290,7 +266,7 @@ func below(pid int) (found []int) {
 	entries, _ := os.ReadDir("/proc") // none are found where it is not there
 	for _, e := range entries {
 		if n, err := strconv.Atoi(e.Name()); err == nil {
-			if parent, _, ok := read(n); ok {
+			if parent, _, ok := process.Stat(n); ok {
 				children[parent] = append(children[parent], n)
 			}
 		}

@@ -95,10 +95,7 @@ const maxSize = 1 << 10
 
 // BeginDeadline has the deadline of a boot count, from now on.
 func BeginDeadline(path string, up time.Duration) error {
-	data, err := json.Marshal(noted{Began: up})
-	if err != nil {
-		return err
-	}
+	data, _ := json.Marshal(noted{Began: up}) // numbers marshal
 	return durable.WriteFile(path, data, 0o600)
 }
 
@@ -111,10 +108,7 @@ func RenewDeadline(path string, up, within time.Duration) (first bool, err error
 	if n.Limit > 0 {
 		next.Since, next.Limit = up, max(0, n.Limit-(up-n.Since))
 	}
-	data, err := json.Marshal(next)
-	if err != nil {
-		return first, err
-	}
+	data, _ := json.Marshal(next) // numbers marshal
 	return first, durable.WriteFile(path, data, 0o600)
 }
 
@@ -185,15 +179,12 @@ func read(path string) (n noted, err error) {
 // being started over. The two files change places, so that who asks just then reads one of them,
 // and what the disk does not take changes nothing. One process at a time waits for a script.
 func (n noted) write(path string) error {
-	data, err := json.Marshal(n)
-	if err != nil {
-		return err
-	}
+	data, _ := json.Marshal(n) // numbers marshal
 	next := path + ".next"
 	if err := os.WriteFile(next, data, 0o600); err != nil {
 		return err
 	}
-	err = unix.Renameat2(unix.AT_FDCWD, next, unix.AT_FDCWD, path, unix.RENAME_EXCHANGE)
+	err := unix.Renameat2(unix.AT_FDCWD, next, unix.AT_FDCWD, path, unix.RENAME_EXCHANGE)
 	if errors.Is(err, fs.ErrNotExist) {
 		err = nil
 	}

@@ -45,17 +45,11 @@ var kinds = []struct {
 	}},
 	{"mounts", []string{Mountinfo, Uevent}, []string{"block"}, nil},
 	{"swaps", []string{Swaps, Uevent}, []string{"block"}, nil},
-	{"limits", []string{Inotify}, nil, func(i *spec.Items) (out []place) {
-		for _, l := range i.Limits {
-			out = append(out, place{path: rules.LimitFile(l.ID)})
-		}
-		return out
+	{"limits", []string{Inotify}, nil, func(i *spec.Items) []place {
+		return plain.Each(i.Limits, func(l spec.Limit) place { return place{path: rules.LimitFile(l.ID)} })
 	}},
-	{"files", []string{Inotify}, nil, func(i *spec.Items) (out []place) {
-		for _, f := range i.Files {
-			out = append(out, place{path: f.Path})
-		}
-		return out
+	{"files", []string{Inotify}, nil, func(i *spec.Items) []place {
+		return plain.Each(i.Files, func(f spec.File) place { return place{path: f.Path} })
 	}},
 	{"passwords", []string{Inotify}, nil, func(i *spec.Items) []place {
 		if len(i.Passwords) == 0 {
@@ -64,11 +58,8 @@ var kinds = []struct {
 		return []place{{path: "/etc/shadow"}}
 	}},
 	{"sysctl", []string{BPF, Rtnetlink}, nil, nil},
-	{"sysfs", []string{Inotify, Uevent}, []string{"module", "block", "net", "cpu", "pci"}, func(i *spec.Items) (out []place) {
-		for _, s := range i.Sysfs {
-			out = append(out, place{path: s.Path, itself: true})
-		}
-		return out
+	{"sysfs", []string{Inotify, Uevent}, []string{"module", "block", "net", "cpu", "pci"}, func(i *spec.Items) []place {
+		return plain.Each(i.Sysfs, func(s spec.Sysfs) place { return place{path: s.Path, itself: true} })
 	}},
 	{"ethtool", []string{Ethtool, Rtnetlink}, nil, nil},
 	{"nics", []string{Ethtool, Rtnetlink, Uevent}, []string{"net"}, nil},
@@ -167,9 +158,7 @@ func (u *units) close() {
 // followUnits has systemd tell of the units of an overlay; the mutex is held.
 func (w *Watch) followUnits(o *spec.Overlay) {
 	names := plain.Each(o.Items.Units, func(u spec.Unit) string { return u.Name })
-	for _, s := range o.Services {
-		names = append(names, s.Unit)
-	}
+	names = append(names, plain.Each(o.Services, func(s spec.Service) string { return s.Unit })...)
 	slices.Sort(names)
 	names = slices.Compact(names)
 	if w.units != nil && w.units.conn.Connected() && slices.Equal(w.units.names, names) {

@@ -125,7 +125,8 @@ func Console(kmsg string) []string {
 			return lines
 		}
 		if line, ok := kmsgLine(string(buf[:n])); ok {
-			lines = last(append(lines, line))
+			lines = append(lines, line)
+			lines = lines[max(0, len(lines)-maxLines):] // an event has no more room
 		}
 	}
 }
@@ -150,9 +151,4 @@ func short(line string) string {
 		line = strings.ToValidUTF8(line[:maxLine], "")
 	}
 	return line
-}
-
-// last keeps the lines that an event has room for.
-func last(lines []string) []string {
-	return lines[max(0, len(lines)-maxLines):]
 }

@@ -68,7 +68,7 @@ func Text(f *Facts) []byte {
 			head = ""
 			out.WriteString(row.Name)
 			for i, l := range labels {
-				fmt.Fprintf(&out, `%s%s="%s"`, separator(i), row.Labels[i], labelText.Replace(strings.ToValidUTF8(l, "?")))
+				fmt.Fprintf(&out, `%c%s="%s"`, "{,"[min(i, 1)], row.Labels[i], labelText.Replace(strings.ToValidUTF8(l, "?")))
 			}
 			if len(labels) > 0 {
 				out.WriteString("}")
@@ -77,13 +77,6 @@ func Text(f *Facts) []byte {
 		})
 	}
 	return out.Bytes()
-}
-
-func separator(i int) string {
-	if i == 0 {
-		return "{"
-	}
-	return ","
 }
 
 // What has to be escaped, see https://prometheus.io/docs/instrumenting/exposition_formats.

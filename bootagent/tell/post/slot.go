@@ -50,31 +50,23 @@ type Turn func(ctx context.Context, server, act, group string, body []byte) erro
 // Take takes a slot of a group, or the one that the node has. An error says why there
 // is none now.
 func (h Holder) Take(ctx context.Context, group string, s spec.Slot) error {
-	if err := checkSlot(group, s); err != nil {
-		return err
-	}
-	if s.Directory != "" {
-		return h.onDisk(ctx, s.Directory, func() error { return h.take(group, s) })
-	}
-	return h.ask(ctx, s.FleetLock, "pre-reboot", group)
+	return h.turn(ctx, group, s, "pre-reboot", h.take)
 }
 
 // Release gives the node's slot of a group back, if it has one.
 func (h Holder) Release(ctx context.Context, group string, s spec.Slot) error {
-	if err := checkSlot(group, s); err != nil {
+	return h.turn(ctx, group, s, "steady-state", h.release)
+}
+
+// turn has a slot's server or its directory do an act.
+func (h Holder) turn(ctx context.Context, group string, s spec.Slot, act string, onDisk func(string, spec.Slot) error) error {
+	if err := cmp.Or(rules.SlotGroup(group), rules.Slot(s)); err != nil {
 		return err
 	}
 	if s.Directory != "" {
-		return h.onDisk(ctx, s.Directory, func() error { return h.release(group, s) })
+		return h.onDisk(ctx, s.Directory, func() error { return onDisk(group, s) })
 	}
-	return h.ask(ctx, s.FleetLock, "steady-state", group)
-}
-
-func checkSlot(group string, s spec.Slot) error {
-	if err := rules.SlotGroup(group); err != nil {
-		return err
-	}
-	return rules.Slot(s)
+	return h.ask(ctx, s.FleetLock, act, group)
 }
 
 // slotRequest is the body of both requests of FleetLock.
@@ -111,11 +103,8 @@ func (h Holder) ask(ctx context.Context, server, act, group string) error {
 	}
 	ctx, cancel, late := h.patient(ctx, server)
 	defer cancel()
-	body, err := json.Marshal(slotRequest{slotClient{h.Node, group}})
-	if err != nil {
-		return err
-	}
-	err = h.Ask(ctx, server, act, group, body)
+	body, _ := json.Marshal(slotRequest{slotClient{h.Node, group}}) // texts marshal
+	err := h.Ask(ctx, server, act, group, body)
 	switch {
 	case err == nil:
 		return nil

@@ -5,8 +5,6 @@ package say
 import (
 	"bytes"
 	"errors"
-	"fmt"
-	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -14,6 +12,7 @@ import (
 	"strings"
 
 	"github.com/caisson-os/caisson/internal/digest"
+	"github.com/caisson-os/caisson/internal/ownfiles"
 	"github.com/caisson-os/caisson/internal/paths"
 	"github.com/caisson-os/caisson/spec"
 )
@@ -86,17 +85,9 @@ func (h Host) Cannot(o *spec.Overlay) ([]spec.Drift, error) {
 
 // Read reads a file of the host, nil when there is none.
 func (h Host) Read(name string) ([]byte, error) {
-	f, err := os.Open(filepath.Join(h.Root, name))
+	data, err := ownfiles.ReadPublic(filepath.Join(h.Root, name), maxListing)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
-	}
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close() // only read
-	data, err := io.ReadAll(io.LimitReader(f, maxListing+1))
-	if err == nil && len(data) > maxListing {
-		err = fmt.Errorf("read %s: it has more than %d bytes", name, maxListing)
 	}
 	return data, err
 }

@@ -95,7 +95,7 @@ func (b Boot) is(one spec.Interface, all []spec.Interface) bool {
 func same(a spec.Interface, ofA []spec.Interface, b spec.Interface, ofB []spec.Interface) bool {
 	switch {
 	case a.VLAN != nil:
-		return b.VLAN != nil && a.VLAN.ID == b.VLAN.ID && same(named(ofA, a.VLAN.On), ofA, named(ofB, b.VLAN.On), ofB)
+		return b.VLAN != nil && a.VLAN.ID == b.VLAN.ID && same(Named(ofA, a.VLAN.On), ofA, Named(ofB, b.VLAN.On), ofB)
 	case a.Bond != nil:
 		return b.Bond != nil && share(a.Bond.Members, b.Bond.Members)
 	}
@@ -125,7 +125,8 @@ func (b Boot) Names(site spec.Network) map[string]string {
 	return names
 }
 
-func named(all []spec.Interface, name string) spec.Interface {
+// Named returns the interface of a name, one with nothing else where there is none.
+func Named(all []spec.Interface, name string) spec.Interface {
 	if i := slices.IndexFunc(all, func(i spec.Interface) bool { return i.Name == name }); i >= 0 {
 		return all[i]
 	}
@@ -245,7 +246,7 @@ func interfaceFile(i spec.Interface, all []spec.Interface, shared string, keeps 
 	}
 	if i.DHCP == spec.DHCPv6 || i.DHCP == spec.DHCPBoth {
 		b.WriteString("\n[DHCPv6]\nDUIDType=link-layer\n")
-		if mac, err := net.ParseMAC(macOf(i, all)); err == nil && len(mac) == 6 {
+		if mac, err := net.ParseMAC(MAC(i, all)); err == nil && len(mac) == 6 {
 			fmt.Fprintf(&b, "IAID=%d\n", binary.BigEndian.Uint32(mac[2:]))
 		}
 	}
@@ -271,14 +272,14 @@ func interfaceFile(i spec.Interface, all []spec.Interface, shared string, keeps 
 // resolvers: as the loader does, so that a name without a dot is found in both.
 const leaseLines = "\n[DHCPv4]\nClientIdentifier=mac\nUseHostname=no\nUseDomains=yes\n"
 
-// macOf is the address of an interface, "" where only its name is known.
-func macOf(i spec.Interface, all []spec.Interface) string {
+// MAC returns the address of the card that an interface has its own from, "" where only its name is known.
+func MAC(i spec.Interface, all []spec.Interface) string {
 	switch {
 	case i.Bond != nil:
 		return i.Bond.Members[0]
 	case i.VLAN != nil:
-		if on := named(all, i.VLAN.On); on.VLAN == nil {
-			return macOf(on, all)
+		if on := Named(all, i.VLAN.On); on.VLAN == nil {
+			return MAC(on, all)
 		}
 	}
 	return i.MAC

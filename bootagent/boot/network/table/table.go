@@ -20,6 +20,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/caisson-os/caisson/internal/plain"
 	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/spec/rules"
 )
@@ -100,16 +101,12 @@ func (m Machine) byRows(rows []spec.BootNetwork) (n spec.Network, notes []string
 		var below []spec.Interface
 		if row.Bond != nil {
 			bond := spec.Bond{Mode: row.Bond.Mode, LACPRate: row.Bond.LACPRate, MinLinks: row.Bond.MinLinks, HashPolicy: row.Bond.HashPolicy}
-			for _, c := range cards {
-				bond.Members = append(bond.Members, c.MAC)
-			}
+			bond.Members = plain.Each(cards, func(c Card) string { return c.MAC })
 			slices.Sort(bond.Members)
 			below = []spec.Interface{{Name: fmt.Sprintf("bond%d", bonds), Bond: &bond}}
 			bonds++
 		} else {
-			for _, c := range cards {
-				below = append(below, spec.Interface{Name: c.Name, MAC: c.MAC})
-			}
+			below = plain.Each(cards, func(c Card) spec.Interface { return spec.Interface{Name: c.Name, MAC: c.MAC} })
 		}
 		for _, on := range below {
 			on.MTU = row.MTU

@@ -236,15 +236,7 @@ type Event struct {
 }
 
 func parse(record []byte) Event {
-	text := func(at, size int) string {
-		b := record[at : at+size]
-		for i, c := range b {
-			if c == 0 {
-				return string(b[:i])
-			}
-		}
-		return string(b)
-	}
+	text := func(at, size int) string { return unix.ByteSliceToString(record[at : at+size]) }
 	return Event{
 		Key: text(atName, nameSize), Value: text(atValue, valueSize), Comm: text(atComm, commSize),
 		PID: int(binary.NativeEndian.Uint32(record[atPid:])), Cgroup: binary.NativeEndian.Uint64(record[atCgroup:]),

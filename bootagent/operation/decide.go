@@ -8,7 +8,7 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/caisson-os/caisson/bootagent/sense/gate"
+	"github.com/caisson-os/caisson/bootagent/sense/window"
 	"github.com/caisson-os/caisson/spec"
 )
 
@@ -93,7 +93,7 @@ func (v *verdict) running(e *Engine, m *spec.Maintenance, o spec.Operation, r re
 	case r.Boot != e.Boot && o.Check != nil && r.Phase != judging:
 		v.act, v.phase = begin, judging // it may have been what rebooted
 	case r.Boot == e.Boot && e.Runner.Running(r.Unit):
-		if gate.Stop(m, o.Windows, e.Now()) {
+		if window.Stop(m, o.Windows, e.Now()) {
 			v.act = stop
 		}
 	default:
@@ -157,7 +157,7 @@ func (v *verdict) cron(e *Engine, m *spec.Maintenance, o spec.Operation, r recor
 		r.Handled = e.Now().UTC()
 		v.settled = &r
 	}
-	shift := e.jitter(o)
+	shift := e.part(o.ID, o.Jitter)
 	var last, next time.Time
 	passed := int64(0)
 	for _, at := range o.Runs {
@@ -210,9 +210,6 @@ func (v *verdict) schedule(e *Engine, m *spec.Maintenance, next time.Time) {
 		v.status.Detail = "no time is left before the published calendar ends"
 	}
 }
-
-// jitter is a node's own part of an operation's jitter.
-func (e *Engine) jitter(o spec.Operation) time.Duration { return e.part(o.ID, o.Jitter) }
 
 // part is a node's own part of some seconds: always the same.
 func (e *Engine) part(id string, seconds int64) time.Duration {

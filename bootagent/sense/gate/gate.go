@@ -1,9 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package gate says whether a node may act now and whether that worked.
-//
-// [May] compares a clock with the intervals of a signed overlay, and says what is waited for. It
-// knows neither rules nor time zones, which were resolved when the site was published.
+// Package gate says whether what a node did has worked.
 //
 // The health checks of an overlay are looked at until all of them have held for their time, or one
 // has failed too often. Nothing waits here: [Prober.Look] looks once at what is due and returns a [Record]

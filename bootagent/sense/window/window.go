@@ -1,6 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package gate
+// Package window says whether a node may act now, by its clock.
+//
+// [May] compares a clock with the intervals of a signed overlay, and says what is waited for. It
+// knows neither rules nor time zones, which were resolved when the site was published.
+package window
 
 import (
 	"errors"
@@ -170,10 +174,7 @@ func (c *Clock) arm() error {
 func (c *Clock) watch() {
 	count := make([]byte, 8)
 	for {
-		if _, err := c.timer.Read(count); !errors.Is(err, unix.ECANCELED) {
-			return // it was closed
-		}
-		if c.arm() != nil {
+		if _, err := c.timer.Read(count); !errors.Is(err, unix.ECANCELED) || c.arm() != nil {
 			return // it was closed
 		}
 		select { // armed before: who looks now hears what comes later

@@ -21,6 +21,7 @@ import (
 type Planned struct {
 	Context context.Context
 	Read    func(ctx context.Context, digest string) (Layer, error)
+	Current []Layer // that publish would name, none where nothing is to come
 	Say     func(format string, args ...any)
 	Err     error // of the registry, not of a layer: what is gone or damaged is for the plan to say
 
@@ -32,6 +33,15 @@ func (p *Planned) Published(digest string) *plan.Layer {
 	l, err := p.Read(p.Context, digest)
 	if err != nil {
 		p.note(err)
+		return nil
+	}
+	return p.Add(l)
+}
+
+// Next returns the layer that publish would name for a variant, nil where it has to be built.
+func (p *Planned) Next(v site.Variant) *plan.Layer {
+	l, err := ForVariant(p.Current, site.RecipeID(v.Recipe), v.Name)
+	if err != nil {
 		return nil
 	}
 	return p.Add(l)

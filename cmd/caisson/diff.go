@@ -5,7 +5,6 @@ package main
 import (
 	"cmp"
 	"context"
-	"fmt"
 	"slices"
 	"strings"
 
@@ -27,7 +26,7 @@ func (a *app) diffCommand() *cobra.Command {
 	c := verb("diff", func(c *cobra.Command, args []string) error {
 		switch {
 		case len(nodes) == 2:
-			return a.diffNodes(c.Context(), &look, args, nodes, advisories)
+			return a.diffGenerations(c.Context(), &look, args, nodes, advisories)
 		case len(nodes) > 2 || len(nodes) == 1 && len(args) != 3:
 			return cli.Usage("REF GEN GEN --node NAME compares a node then and now; REF [GEN] --node A --node B two nodes",
 				"--node does not go with these")
@@ -94,53 +93,31 @@ func (a *app) released(ctx context.Context, names []string, sets ...[]release.La
 	return nil
 }
 
-// diffGenerations prints what changed from one generation of a fleet to another.
+// diffGenerations prints what changed from one generation of a fleet to another, or in what a node
+// differs from another one, in a generation or in the newest; with what their layers close where a
+// file of advisories is named.
 func (a *app) diffGenerations(ctx context.Context, look *looking, args, nodes []string, by advisoryFlag) error {
 	fleet, err := look.open(ctx, a, args[0])
 	if err != nil {
 		return err
 	}
-	g, err := fleet.Find(ctx, args[1])
-	if err != nil {
-		return err
+	var named []publish.Generation
+	for _, name := range args[1:] {
+		g, err := fleet.Find(ctx, name)
+		if err != nil {
+			return err
+		}
+		named = append(named, g)
 	}
-	h, err := fleet.Find(ctx, args[2])
-	if err != nil {
-		return err
-	}
-	found, err := history.Between(ctx, fleet, g, h, strings.Join(nodes, ""))
-	if err != nil {
-		return err
-	}
-	return a.difference(ctx, look, fleet, found, by)
-}
-
-// diffNodes prints in what a node differs from another one, in a generation or in the newest.
-func (a *app) diffNodes(ctx context.Context, look *looking, args, nodes []string, by advisoryFlag) error {
-	fleet, err := look.open(ctx, a, args[0])
-	if err != nil {
-		return err
-	}
-	kept, err := fleet.Generations(ctx)
-	if err == nil && len(args) == 2 {
-		kept = make([]publish.Generation, 1)
-		kept[0], err = fleet.Find(ctx, args[1])
-	}
-	if err == nil && len(kept) == 0 {
-		err = fmt.Errorf("%s keeps no generation", args[0])
+	var found *plan.Plan
+	if len(nodes) == 2 {
+		found, err = history.Nodes(ctx, fleet, named, nodes[0], nodes[1])
+	} else {
+		found, err = history.Between(ctx, fleet, named[0], named[1], strings.Join(nodes, ""))
 	}
 	if err != nil {
 		return err
 	}
-	found, err := history.Nodes(ctx, fleet, kept[0], nodes[0], nodes[1])
-	if err != nil {
-		return err
-	}
-	return a.difference(ctx, look, fleet, found, by)
-}
-
-// difference prints changes, with what their layers close where a file of advisories is named.
-func (a *app) difference(ctx context.Context, look *looking, fleet *publish.Fleet, found *plan.Plan, by advisoryFlag) error {
 	advise, err := by.layers(look.whom.site)
 	if err == nil {
 		err = history.Advise(ctx, fleet, found, advise)

@@ -5,8 +5,8 @@ package history
 import (
 	"maps"
 	"slices"
-	"strings"
 
+	"github.com/caisson-os/caisson/internal/plain"
 	"github.com/caisson-os/caisson/spec/site/plan"
 )
 
@@ -66,7 +66,7 @@ func grouped(from, to string, p *plan.Plan) *Difference {
 		}
 		some := slices.Clone(g.Changes[:min(len(g.Changes), maxChanges)])
 		for i := range some {
-			some[i].From, some[i].To = cut(some[i].From), cut(some[i].To)
+			some[i].From, some[i].To = plain.Cut(some[i].From, maxValue), plain.Cut(some[i].To, maxValue)
 		}
 		d.Groups = append(d.Groups, Group{g.Class, g.Why, slices.Clone(g.Names[:min(len(g.Names), maxNames)]), len(g.Names),
 			some, len(g.Changes) - len(some)})
@@ -75,11 +75,4 @@ func grouped(from, to string, p *plan.Plan) *Difference {
 		d.Kinds = append(d.Kinds, Kind{name, kinds[name]})
 	}
 	return d
-}
-
-func cut(value string) string {
-	if len(value) <= maxValue {
-		return value
-	}
-	return strings.ToValidUTF8(value[:maxValue], "") + "…"
 }

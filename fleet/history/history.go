@@ -11,6 +11,7 @@ package history
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"maps"
@@ -203,7 +204,7 @@ func Between(ctx context.Context, f *publish.Fleet, from, to publish.Generation,
 		}
 		names = map[string]spec.Published{node: {}}
 	}
-	l := &layers{release.Planned{Context: ctx, Read: f.Layer, Say: f.Say}}
+	l := layers(ctx, f)
 	found := plan.NewDifferences(l)
 	out := &plan.Plan{Nodes: []plan.NodePlan{}, Layers: []plan.LayerPlan{}, NotLooked: []string{}, Marks: marks}
 	for _, name := range plain.Names(maps.Keys(names)) {
@@ -225,10 +226,25 @@ func Between(ctx context.Context, f *publish.Fleet, from, to publish.Generation,
 	return out, l.Err
 }
 
-// Nodes returns in what a node differs from another one in a generation, as a plan of the first
-// that would have what the second has.
-func Nodes(ctx context.Context, f *publish.Fleet, g publish.Generation, from, to string) (*plan.Plan, error) {
-	past, marks, err := compared(ctx, f, g)
+// kept returns the generations that are kept, the newest first, of which there must be one.
+func kept(ctx context.Context, f *publish.Fleet) ([]publish.Generation, error) {
+	list, err := f.Generations(ctx)
+	if err == nil && len(list) == 0 {
+		err = errors.New("no generation is kept")
+	}
+	return list, err
+}
+
+// Nodes returns in what a node differs from another one in a generation, the newest where none is
+// named, as a plan of the first that would have what the second has.
+func Nodes(ctx context.Context, f *publish.Fleet, in []publish.Generation, from, to string) (*plan.Plan, error) {
+	var err error
+	if len(in) == 0 {
+		if in, err = kept(ctx, f); err != nil {
+			return nil, err
+		}
+	}
+	past, marks, err := compared(ctx, f, in[0])
 	if err != nil {
 		return nil, err
 	}
@@ -248,7 +264,7 @@ func Nodes(ctx context.Context, f *publish.Fleet, g publish.Generation, from, to
 	}
 	d := plan.Difference{Node: from, From: both[0], To: both[1],
 		HoldFrom: publish.HoldText(rows[from].Holds), HoldTo: publish.HoldText(rows[to].Holds)}
-	l := &layers{release.Planned{Context: ctx, Read: f.Layer, Say: f.Say}}
+	l := layers(ctx, f)
 	return &plan.Plan{Nodes: []plan.NodePlan{plan.NewDifferences(l).Plan(d)}, Layers: []plan.LayerPlan{}, NotLooked: []string{},
 		Marks: marks}, l.Err
 }
@@ -258,7 +274,7 @@ func Advise(ctx context.Context, f *publish.Fleet, p *plan.Plan, by plan.Advise)
 	if by == nil {
 		return nil
 	}
-	l := &layers{release.Planned{Context: ctx, Read: f.Layer, Say: f.Say}}
+	l := layers(ctx, f)
 	moves := map[[2]string]int{} // nodes
 	for _, n := range p.Nodes {
 		for _, c := range n.Changes {
@@ -285,16 +301,12 @@ func Advise(ctx context.Context, f *publish.Fleet, p *plan.Plan, by plan.Advise)
 
 // Overlays returns what lies between two overlays of a node, with what differs in their layers.
 func Overlays(ctx context.Context, f *publish.Fleet, from, to *spec.Overlay) ([]plan.Change, error) {
-	l := &layers{release.Planned{Context: ctx, Read: f.Layer, Say: f.Say}}
+	l := layers(ctx, f)
 	return plan.NewDifferences(l).Plan(plan.Difference{Node: to.Node, From: from, To: to}).Changes, l.Err
 }
 
 func noNode(name string, rows map[string]spec.Published) error {
-	hint := "it is in no row"
-	if like := plain.Nearest(name, maps.Keys(rows)); like != "" {
-		hint = "did you mean " + like + "?"
-	}
-	return cli.Usage(hint, "node %q is not published there", name)
+	return cli.Usage(cmp.Or(plain.DidYouMean(name, maps.Keys(rows)), "it is in no row"), "node %q is not published there", name)
 }
 
 // Setting lists the generations in which the setting KIND/KEY changed on a node, or one below it,
@@ -305,7 +317,7 @@ func Setting(ctx context.Context, f *publish.Fleet, node, key string, names map[
 	if err != nil {
 		return nil, err
 	}
-	l := &layers{release.Planned{Context: ctx, Read: f.Layer, Say: f.Say}}
+	l := layers(ctx, f)
 	all := plan.NewDifferences(l)
 	last, found := &spec.Overlay{}, []Entry{}
 	for _, e := range slices.Backward(list) {
@@ -360,11 +372,10 @@ func Show(ctx context.Context, f *publish.Fleet, g publish.Generation, names map
 }
 
 // layers are those of a fleet, as it was read: one that is gone, or that nobody released,
-// is not known.
-type layers struct{ release.Planned }
-
-// Next implements plan.Layers: nothing is to come.
-func (*layers) Next(site.Variant) *plan.Layer { return nil }
+// is not known, and nothing is to come.
+func layers(ctx context.Context, f *publish.Fleet) *release.Planned {
+	return &release.Planned{Context: ctx, Read: f.Layer, Say: f.Say}
+}
 
 func content(row spec.Published) spec.Content {
 	return spec.Content{Overlay: row.Overlay, Size: row.Size, Layer: row.Layer, Generation: row.Generation}
@@ -433,10 +444,7 @@ func saysOf(e Entry) [4]string {
 	}
 	what := plain.Count(e.Published, "node")
 	if e.Node != nil {
-		what = e.Node.Overlay
-		if what == "" {
-			what = "not published"
-		}
+		what = cmp.Or(e.Node.Overlay, "not published")
 		what = what[:min(len(what), len(digest.FromHex(""))+12)]
 		for _, h := range e.Node.Holds {
 			what += ", " + h.Kind

@@ -128,14 +128,7 @@ func (t *Table) Between(ctx context.Context, from, to, node string) (*Difference
 // Beside returns in what a node differs from another one as both are published now.
 func (t *Table) Beside(ctx context.Context, node, other string) (*Difference, error) {
 	return ask(ctx, t, []string{"beside", node, other}, func(ctx context.Context, f *publish.Fleet) (*Difference, error) {
-		list, err := f.Generations(ctx)
-		if err != nil {
-			return nil, err
-		}
-		if len(list) == 0 {
-			return nil, errors.New("no generation is kept")
-		}
-		p, err := Nodes(ctx, f, list[0], other, node)
+		p, err := Nodes(ctx, f, nil, other, node)
 		if err == nil {
 			err = Advise(ctx, f, p, t.By)
 		}
@@ -148,10 +141,7 @@ func (t *Table) Beside(ctx context.Context, node, other string) (*Difference, er
 
 // pair finds the generations of a difference. Both are the oldest one where none is before it.
 func pair(ctx context.Context, f *publish.Fleet, from, to string) (a, b publish.Generation, err error) {
-	list, err := f.Generations(ctx)
-	if err == nil && len(list) == 0 {
-		err = errors.New("no generation is kept")
-	}
+	list, err := kept(ctx, f)
 	if err != nil {
 		return a, b, err
 	}

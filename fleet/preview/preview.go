@@ -19,8 +19,9 @@ import (
 	"fmt"
 	"path/filepath"
 	"slices"
-	"sync"
 	"time"
+
+	"golang.org/x/sync/errgroup"
 
 	"github.com/caisson-os/caisson/builder/release"
 	"github.com/caisson-os/caisson/fleet/index"
@@ -51,9 +52,9 @@ func (w Preview) Plan(ctx context.Context, only []string) (*plan.Plan, error) {
 	if err != nil {
 		return nil, err
 	}
-	l := &layers{Planned: release.Planned{Context: ctx, Read: func(context.Context, string) (release.Layer, error) {
+	l := &release.Planned{Context: ctx, Read: func(context.Context, string) (release.Layer, error) {
 		return release.Layer{}, oci.ErrNotFound // nothing was ever published
-	}}}
+	}}
 	if w.Publisher == nil {
 		p := plan.New(w.Site, l)
 		for _, name := range names {
@@ -71,7 +72,7 @@ func (w Preview) Plan(ctx context.Context, only []string) (*plan.Plan, error) {
 		return release.Read(ctx, w.Publisher.Registry, digest)
 	}
 	if w.Site.HasLayer() {
-		l.next, err = w.Publisher.Layers(ctx, w.Policy, w.Layer)
+		l.Current, err = w.Publisher.Layers(ctx, w.Policy, w.Layer)
 		if err != nil && !errors.Is(err, oci.ErrNotFound) {
 			return nil, err
 		}
@@ -130,22 +131,8 @@ func (w Preview) names(only []string) ([]string, error) {
 
 // compare reads the overlays that their rows do not settle, a few at a time.
 func (w Preview) compare(ctx context.Context, p *plan.Planner, fleet *publish.Fleet, rows index.Rows, names []string) error {
-	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
-	next := make(chan string)
-	var wg sync.WaitGroup
-	for range readers {
-		wg.Go(func() {
-			for name := range next {
-				o, err := fleet.Overlay(ctx, name)
-				if err != nil {
-					cancel(fmt.Errorf("read overlay: %w", err))
-					continue
-				}
-				p.Add(name, o)
-			}
-		})
-	}
+	group, reading := errgroup.WithContext(ctx)
+	group.SetLimit(readers)
 	for _, name := range names {
 		row, published := rows[name]
 		last, over := publish.SplitHolds(row.Holds, w.Publisher.Now)
@@ -153,33 +140,23 @@ func (w Preview) compare(ctx context.Context, p *plan.Planner, fleet *publish.Fl
 			p.Ended(name, h.Kind, publish.HoldText([]spec.Hold{h}))
 		}
 		switch {
-		case ctx.Err() != nil:
+		case reading.Err() != nil:
 		case len(last) > 0:
 			p.Held(name, publish.HoldText(last))
 		case !published:
 			p.Add(name, nil)
 		case !p.AddRow(name, row.Overlay, row.Layer):
-			next <- name
+			group.Go(func() error {
+				o, err := fleet.Overlay(reading, name)
+				if err != nil {
+					return fmt.Errorf("read overlay: %w", err)
+				}
+				p.Add(name, o)
+				return nil
+			})
 		}
 	}
-	close(next)
-	wg.Wait()
-	return context.Cause(ctx)
-}
-
-// layers gives a planner the layers of a registry.
-type layers struct {
-	release.Planned
-	next []release.Layer
-}
-
-// Next implements plan.Layers.
-func (l *layers) Next(v site.Variant) *plan.Layer {
-	one, err := release.ForVariant(l.next, site.RecipeID(v.Recipe), v.Name)
-	if err != nil {
-		return nil // it has to be built
-	}
-	return l.Add(one)
+	return cmp.Or(group.Wait(), context.Cause(ctx))
 }
 
 // Digest returns the digest of all that is signed when a site is published as it is, and in the

@@ -199,16 +199,10 @@ func (w *walk) there(ctx context.Context) error {
 
 // say notes the class that a plan says.
 func (w *walk) say(ctx context.Context, to *spec.Overlay) {
-	l := &layers{release.Planned{Context: ctx, Read: w.box.ReadLayer, Say: func(string, ...any) {}}}
+	l := &release.Planned{Context: ctx, Read: w.box.ReadLayer, Say: func(string, ...any) {}}
 	p := plan.NewDifferences(l).Plan(plan.Difference{Node: w.Node, From: w.From.Overlay, To: to})
 	w.answer.Said, w.answer.Why = p.Class, p.Why
 }
-
-// layers are those of the sandbox's registry.
-type layers struct{ release.Planned }
-
-// Next implements plan.Layers: nothing is to come.
-func (*layers) Next(site.Variant) *plan.Layer { return nil }
 
 // waits is how long a node that was told to reboot has for that.
 const waits = 3 * time.Minute

@@ -32,6 +32,7 @@ import (
 	"github.com/caisson-os/caisson/fleet/seal"
 	"github.com/caisson-os/caisson/fleet/unknown"
 	"github.com/caisson-os/caisson/internal/cli"
+	"github.com/caisson-os/caisson/media"
 	"github.com/caisson-os/caisson/oci/keys"
 	"github.com/caisson-os/caisson/sandbox/culprit"
 	"github.com/caisson-os/caisson/sandbox/rehearsal"
@@ -107,8 +108,8 @@ var results = map[string]any{
 	"keys rotate":         publish.KeysChange{},
 	"keys revoke":         publish.KeysChange{},
 	"keys pull":           publish.KeysVersions{},
-	"keys enroll-image":   enrolled{},
-	"keys revoke-loader":  revokedLoaders{},
+	"keys enroll-image":   media.Enrolled{},
+	"keys revoke-loader":  media.RevokedLoaders{},
 	"rescue":              rescued{},
 	"login":               loggedIn{},
 	"logout":              loggedIn{},

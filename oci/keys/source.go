@@ -44,6 +44,11 @@ func IsFile(source string) bool {
 	return !slices.ContainsFunc([]string{"env:", "fd:", commandPrefix}, func(p string) bool { return strings.HasPrefix(source, p) })
 }
 
+// PairName returns the name of a pair, of which that of either half is one.
+func PairName(name string) string {
+	return strings.TrimSuffix(strings.TrimSuffix(strings.TrimSuffix(name, ".key"), ".pub"), ".crt")
+}
+
 // Check returns the error that reading a key's source would begin with, and reads
 // no content.
 func Check(source string) error {

@@ -13,7 +13,6 @@ import (
 	"time"
 
 	"github.com/caisson-os/caisson/bootagent/node"
-	"github.com/caisson-os/caisson/bootagent/node/session"
 	"github.com/caisson-os/caisson/bootagent/program"
 	"github.com/caisson-os/caisson/internal/cli"
 	"github.com/caisson-os/caisson/oci"
@@ -75,8 +74,7 @@ func (s *source) bootstrap() (*spec.Bootstrap, error) {
 	return b, nil
 }
 
-func (s *source) open(ctx context.Context, a *app, verb string,
-	open func(context.Context, session.Options, *spec.Bootstrap) (*node.Node, error)) (*node.Node, error) {
+func (s *source) open(ctx context.Context, a *app, verb string, open opening) (*node.Node, error) {
 	b, err := s.bootstrap()
 	if err != nil {
 		return nil, err

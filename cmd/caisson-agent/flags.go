@@ -108,7 +108,7 @@ func (f *flags) help(w io.Writer) {
 	name, _, _ := strings.Cut(f.Name(), " ") // what it takes may follow
 	all := verbs()
 	v := all[slices.IndexFunc(all, func(v verb) bool { return v.name == name })]
-	fmt.Fprintf(w, "Usage: caisson-agent %s [flags]\n\n%s\n", f.Name(), sentence(v.short))
+	fmt.Fprintf(w, "Usage: caisson-agent %s [flags]\n\n%s\n", f.Name(), strings.ToUpper(v.short[:1])+v.short[1:]+".")
 	if text := details[v.name]; text != "" {
 		fmt.Fprintf(w, "\n%s\n", cli.Wrap(text))
 	}
@@ -125,8 +125,6 @@ func (f *flags) help(w io.Writer) {
 		fmt.Fprintf(w, "  %-20s %s\n", strings.TrimSpace(name+" "+strings.ToUpper(cmp.Or(kind, ""))), usage)
 	})
 }
-
-func sentence(text string) string { return strings.ToUpper(text[:1]) + text[1:] + "." }
 
 // unknownVerb is the error for what is not a verb.
 func unknownVerb(name string) error {

@@ -35,21 +35,18 @@ func (h *holding) check() error {
 // operate opens the node for a verb that says something to it, says what came of it, and how long
 // it is remembered.
 func (a *app) operate(ctx context.Context, verb, said string, act func(*node.Node) error) error {
-	n, err := node.Open(ctx, a.options(verb), nil)
-	if err != nil {
-		return err
-	}
-	defer n.Close() // what was noted is on disk already
-	if err := act(n); err != nil {
-		return err
-	}
-	if said != "" {
-		a.say("%s", said)
-	}
-	if !n.Remembers() {
-		a.say("this node has no state disk: this ends with the next boot")
-	}
-	return nil
+	return a.with(ctx, verb, node.Open, func(n *node.Node) error {
+		if err := act(n); err != nil {
+			return err
+		}
+		if said != "" {
+			a.say("%s", said)
+		}
+		if !n.Remembers() {
+			a.say("this node has no state disk: this ends with the next boot")
+		}
+		return nil
+	})
 }
 
 // parseHolding parses the arguments of such a verb.
@@ -133,14 +130,11 @@ func confirm(ctx context.Context, a *app, args []string) error {
 	if err := newFlags(a, "confirm").parse(a, args); err != nil {
 		return err
 	}
-	n, err := node.Open(ctx, a.options("confirm"), nil)
-	if err != nil {
+	return a.with(ctx, "confirm", node.Open, func(n *node.Node) error {
+		err := n.Confirm(ctx)
+		if err == nil {
+			a.say("the change is confirmed")
+		}
 		return err
-	}
-	defer n.Close() // what was journaled is on disk already
-	if err := n.Confirm(ctx); err != nil {
-		return err
-	}
-	a.say("the change is confirmed")
-	return nil
+	})
 }

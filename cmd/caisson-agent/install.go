@@ -82,20 +82,16 @@ func reboot(ctx context.Context, a *app, args []string) error {
 	if err := newFlags(a, "reboot").parse(a, args); err != nil {
 		return err
 	}
-	n, err := node.Open(ctx, a.options("reboot"), nil)
-	if err != nil {
+	return a.with(ctx, "reboot", node.Open, func(n *node.Node) error {
+		if a.root != "" {
+			return errors.New("reboot: this is the root of a test; its machine is not started over")
+		}
+		class, why, err := n.Reboot(ctx)
+		if err == nil {
+			a.say("%s: %s", class, why)
+		}
 		return err
-	}
-	defer n.Close() // what was noted is on disk already
-	if a.root != "" {
-		return errors.New("reboot: this is the root of a test; its machine is not started over")
-	}
-	class, why, err := n.Reboot(ctx)
-	if err != nil {
-		return err
-	}
-	a.say("%s: %s", class, why)
-	return nil
+	})
 }
 
 func enrollHost(ctx context.Context, a *app, args []string) error {

@@ -36,16 +36,15 @@ func recipientVerb(ctx context.Context, a *app, args []string) error {
 	default:
 		return cli.Usage("recipient, or recipient rotate", "unknown verb %q", "recipient "+what)
 	}
-	n, err := open(ctx, a.options("recipient"), nil)
-	if err != nil {
-		return err
+	err := a.with(ctx, "recipient", open, func(n *node.Node) error { return a.recipient(n, what == "rotate") })
+	if errors.Is(err, node.ErrNoKey) {
+		return cli.WithHint(err, "secrets need a state disk that takes writes; without one there is nothing to rotate")
 	}
-	defer n.Close() // what was made is on disk already
-	return noKey(a.recipient(n, f, what == "rotate"))
+	return err
 }
 
 // recipient prints the recipients, after a rotation was begun where rotate says so.
-func (a *app) recipient(n *node.Node, f *flags, rotate bool) error {
+func (a *app) recipient(n *node.Node, rotate bool) error {
 	_, under, err := n.Recipients()
 	if rotate && !errors.Is(err, node.ErrNoKey) { // nor is one waited for that this boot has not opened
 		err = n.RotateRecipient()
@@ -69,13 +68,6 @@ func (a *app) recipient(n *node.Node, f *flags, rotate bool) error {
 	return a.show(recipients{now, before}, func() { cli.Printf(a.out, "%s\n", now) })
 }
 
-func noKey(err error) error {
-	if errors.Is(err, node.ErrNoKey) {
-		return cli.WithHint(err, "secrets need a state disk that takes writes; without one there is nothing to rotate")
-	}
-	return err
-}
-
 // quote prints what the machine's TPM says of its registers.
 func quote(ctx context.Context, a *app, args []string) error {
 	var text string
@@ -88,30 +80,25 @@ func quote(ctx context.Context, a *app, args []string) error {
 	if err != nil || len(nonce) < spec.MinNonce || len(nonce) > spec.MaxNonce {
 		return cli.Usage("'openssl rand -hex 16' makes one", "--nonce %q: 16 to 32 bytes in hexadecimal are wanted", text)
 	}
-	n, err := node.Read(ctx, a.options("quote"), nil)
-	if err != nil {
-		return err
-	}
-	defer n.Close() // only read
-	st, ok := n.Last()
-	if !ok {
-		if st, err = n.Status(ctx); err != nil {
-			return err
+	return printRead(ctx, a, "quote", func(n *node.Node) (*spec.Quote, error) {
+		st, err := lastStatus(ctx, n)
+		if err != nil {
+			return nil, err
 		}
-	}
-	log := tpm.LogOf(a.root, a.say)
-	q, err := log.Quote(nonce)
-	if errors.Is(err, tpm.ErrNone) {
-		return cli.WithHint(err, "the firmware's setup may have it switched off")
-	}
-	if err != nil {
-		return err
-	}
-	if err := log.Endorse(q); err != nil {
-		a.say("%v", err)
-	}
-	q.Fleet, q.Node = st.Fleet, st.Node
-	return a.show(q, func() {
+		log := tpm.LogOf(a.root, a.say)
+		q, err := log.Quote(nonce)
+		if errors.Is(err, tpm.ErrNone) {
+			return nil, cli.WithHint(err, "the firmware's setup may have it switched off")
+		}
+		if err != nil {
+			return nil, err
+		}
+		if err := log.Endorse(q); err != nil {
+			a.say("%v", err)
+		}
+		q.Fleet, q.Node = st.Fleet, st.Node
+		return q, nil
+	}, func(q *spec.Quote) {
 		cli.Printf(a.out, "key  %s\n", digest.Of(q.Key))
 		if len(q.EK) > 0 {
 			cli.Printf(a.out, " ek  %s\n", digest.Of(q.EK))

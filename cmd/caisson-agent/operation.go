@@ -43,21 +43,18 @@ func operationVerb(ctx context.Context, a *app, args []string) error {
 	case name == "":
 		return cli.Usage("see 'caisson-agent operation list'", "no operation is named")
 	}
-	n, err := node.Open(ctx, a.options("operation "+what), nil)
-	if err != nil {
-		return err
-	}
-	defer n.Close() // what was noted is on disk already
-	runs, err := n.Ask(name, what == "run")
-	switch {
-	case err != nil:
-		return cli.WithHint(err, "see 'caisson-agent operation list'")
-	case runs:
-		a.say("%s runs already", name)
+	return a.with(ctx, "operation "+what, node.Open, func(n *node.Node) error {
+		runs, err := n.Ask(name, what == "run")
+		switch {
+		case err != nil:
+			return cli.WithHint(err, "see 'caisson-agent operation list'")
+		case runs:
+			a.say("%s runs already", name)
+		default:
+			a.say("the service starts %s within a minute%s", name, map[bool]string{false: " of its window's opening"}[what == "run"])
+		}
 		return nil
-	}
-	a.say("the service starts %s within a minute%s", name, map[bool]string{true: "", false: " of its window's opening"}[what == "run"])
-	return nil
+	})
 }
 
 // operationList is the output of operation list -o json.
@@ -153,27 +150,24 @@ func serviceVerb(ctx context.Context, a *app, args []string) error {
 	case name == "":
 		return cli.Usage("see 'caisson-agent service list'", "no service is named")
 	}
-	n, err := node.Open(ctx, a.options("service "+what), nil)
-	if err != nil {
-		return err
-	}
-	defer n.Close() // what was noted is on disk already
-	var st spec.ServiceStatus
-	switch what {
-	case "forward":
-		st, err = n.ForwardService(name)
-	case "rollback":
-		st, err = n.RollbackService(name, *reason)
-	default:
-		st, err = n.FreezeService(name, *reason)
-	}
-	if err != nil {
-		return cli.WithHint(err, "see 'caisson-agent service list'")
-	}
-	if _, err := n.Apply(ctx); err != nil {
-		return err
-	}
-	return a.show(serviceList{[]spec.ServiceStatus{st}}, func() { a.printServices([]spec.ServiceStatus{st}) })
+	return a.with(ctx, "service "+what, node.Open, func(n *node.Node) (err error) {
+		var st spec.ServiceStatus
+		switch what {
+		case "forward":
+			st, err = n.ForwardService(name)
+		case "rollback":
+			st, err = n.RollbackService(name, *reason)
+		default:
+			st, err = n.FreezeService(name, *reason)
+		}
+		if err != nil {
+			return cli.WithHint(err, "see 'caisson-agent service list'")
+		}
+		if _, err := n.Apply(ctx); err != nil {
+			return err
+		}
+		return a.show(serviceList{[]spec.ServiceStatus{st}}, func() { a.printServices([]spec.ServiceStatus{st}) })
+	})
 }
 
 // word takes the first argument unless it is a flag.

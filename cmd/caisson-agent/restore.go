@@ -70,22 +70,19 @@ func clearQuarantine(ctx context.Context, a *app, args []string) error {
 	if named && key == "" {
 		return cli.Usage("see 'caisson-agent status'", "there is no key after %q", kind+":")
 	}
-	n, err := node.Open(ctx, a.options("clear"), nil)
-	if err != nil {
-		return err
-	}
-	defer n.Close() // what was noted is on disk already
-	ended, err := n.Clear(kind, rules.PolicyKey(kind, key))
-	if err != nil {
-		return err
-	}
-	return a.show(cleared{spelled(ended)}, func() {
-		for _, d := range spelled(ended) {
-			a.say("%s %s is corrected again, by the service within seconds", d.Item, d.Key)
+	return a.with(ctx, "clear", node.Open, func(n *node.Node) error {
+		ended, err := n.Clear(kind, rules.PolicyKey(kind, key))
+		if err != nil {
+			return err
 		}
-		if len(ended) == 0 {
-			a.say("nothing that matches is quarantined")
-		}
+		return a.show(cleared{spelled(ended)}, func() {
+			for _, d := range spelled(ended) {
+				a.say("%s %s is corrected again, by the service within seconds", d.Item, d.Key)
+			}
+			if len(ended) == 0 {
+				a.say("nothing that matches is quarantined")
+			}
+		})
 	})
 }
 

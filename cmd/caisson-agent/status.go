@@ -14,8 +14,10 @@ import (
 	"time"
 
 	"github.com/caisson-os/caisson/bootagent/node"
+	"github.com/caisson-os/caisson/bootagent/node/session"
 	"github.com/caisson-os/caisson/bootagent/tell/post"
 	"github.com/caisson-os/caisson/internal/cli"
+	"github.com/caisson-os/caisson/internal/stall"
 	"github.com/caisson-os/caisson/spec"
 )
 
@@ -43,38 +45,42 @@ func status(ctx context.Context, a *app, args []string) error {
 	return a.printNow(ctx)
 }
 
+// opening opens a node to write to it, or only to read.
+type opening func(context.Context, session.Options, *spec.Bootstrap) (*node.Node, error)
+
+// with opens the node for what a verb does.
+func (a *app) with(ctx context.Context, verb string, open opening, do func(*node.Node) error) error {
+	n, err := open(ctx, a.options(verb), nil)
+	if err != nil {
+		return err
+	}
+	defer n.Close() // what was noted is on disk already
+	return do(n)
+}
+
 // printRead prints what ask finds out about the node, and writes nothing to it.
 func printRead[T any](ctx context.Context, a *app, verb string, ask func(*node.Node) (T, error), text func(T)) error {
-	n, err := node.Read(ctx, a.options(verb), nil)
-	if err != nil {
-		return err
-	}
-	defer n.Close() // only read
-	found, err := ask(n)
-	if err != nil {
-		return err
-	}
-	return a.show(found, func() { text(found) })
+	return a.with(ctx, verb, node.Read, func(n *node.Node) error {
+		found, err := ask(n)
+		if err != nil {
+			return err
+		}
+		return a.show(found, func() { text(found) })
+	})
 }
 
 // printNow looks at the node and prints what it is.
 func (a *app) printNow(ctx context.Context) error {
-	n, err := node.Read(ctx, a.options("status"), nil)
-	if err != nil {
+	return a.with(ctx, "status", node.Read, func(n *node.Node) error {
+		st, err := n.Status(ctx)
+		if err == nil {
+			err = a.showStatus(st)
+		}
+		if err == nil && slices.ContainsFunc(st.Drift, matters) {
+			return cli.ErrDrift
+		}
 		return err
-	}
-	defer n.Close() // what was journaled is on disk already
-	st, err := n.Status(ctx)
-	if err != nil {
-		return err
-	}
-	if err := a.showStatus(st); err != nil {
-		return err
-	}
-	if slices.ContainsFunc(st.Drift, matters) {
-		return cli.ErrDrift
-	}
-	return nil
+	})
 }
 
 func (a *app) showStatus(st *spec.Status) error {
@@ -92,11 +98,7 @@ func (a *app) row(name, format string, args ...any) {
 func (a *app) printStatus(st *spec.Status) {
 	row := a.row
 	row("node", "%s of fleet %s (%s)", st.Node, st.Fleet, st.Mode)
-	axes := st.Axes()
-	row("health", "%s", sayAxis(axes.Health))
-	row("tracking", "%s", sayAxis(axes.Tracking))
-	row("sync", "%s", sayAxis(axes.Sync))
-	row("activity", "%s", sayAxis(axes.Activity))
+	a.printAxes(st.Axes())
 	if !st.Asked.IsZero() {
 		row("asked", "%s", moment(st.Asked))
 	}
@@ -142,7 +144,11 @@ func printParts(row func(name, format string, args ...any), st *spec.Status) {
 		row("recipient", "%s%s", st.Recipient, map[bool]string{true: ", sealed to the TPM"}[st.Sealed])
 	}
 	if k := st.Keys; k != nil {
-		row("keys", "version %d%s", k.Version, bootFiles(k))
+		text := fmt.Sprintf("version %d", k.Version)
+		if k.BootFiles != k.Version {
+			text += fmt.Sprintf("; its boot files were written with version %d", k.BootFiles)
+		}
+		row("keys", "%s", text)
 	}
 	for _, c := range st.Checks {
 		text := "holds"
@@ -221,15 +227,15 @@ func sayAxis(x spec.Axis) string {
 	return text
 }
 
-func moment(t time.Time) string { return t.UTC().Format(time.RFC3339) }
-
-// bootFiles says what the boot files of a node know of the keys, where that is not all.
-func bootFiles(k *spec.KeysKnown) string {
-	if k.BootFiles == k.Version {
-		return ""
-	}
-	return fmt.Sprintf("; its boot files were written with version %d", k.BootFiles)
+// printAxes prints all of them, a row each.
+func (a *app) printAxes(x spec.Axes) {
+	a.row("health", "%s", sayAxis(x.Health))
+	a.row("tracking", "%s", sayAxis(x.Tracking))
+	a.row("sync", "%s", sayAxis(x.Sync))
+	a.row("activity", "%s", sayAxis(x.Activity))
 }
+
+func moment(t time.Time) string { return t.UTC().Format(time.RFC3339) }
 
 // printLogs prints the last run of a script and its output.
 func (a *app) printLogs(ctx context.Context, script string) error {
@@ -268,11 +274,9 @@ func printReport(ctx context.Context, a *app, args []string) error {
 		return err
 	}
 	return printRead(ctx, a, "report", func(n *node.Node) (out reported, err error) {
-		st, ok := n.Last()
-		if !ok {
-			if st, err = n.Status(ctx); err != nil {
-				return out, err
-			}
+		st, err := lastStatus(ctx, n)
+		if err != nil {
+			return out, err
 		}
 		one, to, err := n.Report(st)
 		if err != nil {
@@ -289,6 +293,14 @@ func printReport(ctx context.Context, a *app, args []string) error {
 	}, a.printReported)
 }
 
+// lastStatus returns what the service found when it looked last, or what is found now.
+func lastStatus(ctx context.Context, n *node.Node) (*spec.Status, error) {
+	if st, ok := n.Last(); ok {
+		return st, nil
+	}
+	return n.Status(ctx)
+}
+
 func (a *app) printReported(o reported) {
 	row := a.row
 	r := o.Report
@@ -303,10 +315,7 @@ func (a *app) printReported(o reported) {
 	}
 	row("waiting", "%d", o.Waiting)
 	row("generation", "%d, epoch %d", r.Generation, r.Epoch)
-	row("health", "%s", sayAxis(r.Axes.Health))
-	row("tracking", "%s", sayAxis(r.Axes.Tracking))
-	row("sync", "%s", sayAxis(r.Axes.Sync))
-	row("activity", "%s", sayAxis(r.Axes.Activity))
+	a.printAxes(r.Axes)
 	row("drift", "%d", len(r.Drift))
 	if w := r.NextWindow; w != nil {
 		row("window", "%s, %s to %s", w.Name, moment(w.From), moment(w.To))
@@ -334,10 +343,8 @@ func (a *app) watch(ctx context.Context, every time.Duration, look func() error)
 			}
 			a.report(err)
 		}
-		select {
-		case <-ctx.Done():
+		if stall.Rest(ctx, every) != nil {
 			return nil
-		case <-time.After(every):
 		}
 		if !onTerminal && a.format != "json" {
 			cli.Printf(a.out, "\n")

@@ -19,7 +19,6 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/caisson-os/caisson/fleet/audit"
-	"github.com/caisson-os/caisson/fleet/hub"
 	"github.com/caisson-os/caisson/fleet/query"
 	"github.com/caisson-os/caisson/fleet/server"
 	"github.com/caisson-os/caisson/fleet/store"
@@ -65,7 +64,7 @@ func (a *app) fleetAcceptCommand() *cobra.Command {
 func (a *app) fleetSlotsCommand() *cobra.Command {
 	var at asking
 	c := verb("fleet slots", func(c *cobra.Command, _ []string) error {
-		var s fleetSlots
+		var s server.Slots
 		if err := at.Get(c.Context(), "/v1/slots", &s); err != nil {
 			return err
 		}
@@ -98,11 +97,6 @@ func (a *app) fleetSlotsCommand() *cobra.Command {
 	by.flags(release.Flags())
 	c.AddCommand(release)
 	return c
-}
-
-// fleetSlots is the output of fleet slots -o json.
-type fleetSlots struct {
-	Groups []hub.Group `json:"groups"`
 }
 
 func (a *app) fleetTokenCommand() *cobra.Command {

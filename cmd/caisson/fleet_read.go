@@ -24,7 +24,6 @@ import (
 	"github.com/caisson-os/caisson/internal/plain"
 	"github.com/caisson-os/caisson/media"
 	"github.com/caisson-os/caisson/spec/refusal"
-	"github.com/caisson-os/caisson/spec/site"
 )
 
 // reading holds what the fleet's service has read of its registry beside the index.
@@ -148,17 +147,12 @@ func (v *serving) hinted(err error) error {
 		"now, or with --site, by which it follows a change of keys that the root key signed", err)
 }
 
-// siteNow returns the site, nil where there is none.
-func (v *serving) siteNow() *site.Site {
-	if v.site != nil {
-		return v.site.Now()
-	}
-	return v.look.whom.loaded
-}
-
 // names are the words of commands on the service's pages: as many keys sign as must.
 func (v *serving) names() server.Names {
-	s := v.siteNow()
+	s := v.look.whom.loaded // nil: there is none
+	if v.site != nil {
+		s = v.site.Now()
+	}
 	if s == nil {
 		return server.NamesOf("", nil, v.look.whom.keys)
 	}

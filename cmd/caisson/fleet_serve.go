@@ -174,7 +174,7 @@ func (a *app) serveFleet(ctx context.Context, v *serving, by plan.Advise) (err e
 		if !slices.Contains(v.look.whom.site, "-") { // standard input is read once
 			go v.site.Keep(ctx, siteEvery, a.say)
 		}
-		go asked.Keep(ctx, siteEvery, v.site.Services)
+		go asked.Keep(ctx, siteEvery, func() []service.Service { return v.site.Now().Services().List })
 	}
 	if len(told) > 0 {
 		go webhook.Watch(ctx, hooked{o.Hub}, told, time.Tick(hookEvery), a.say)

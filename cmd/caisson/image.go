@@ -45,7 +45,6 @@ type imageFlags struct {
 	out       string
 	withLayer bool
 	boot      bootFlags
-	yes       bool
 }
 
 func (a *app) imageCommand() *cobra.Command {
@@ -55,10 +54,8 @@ func (a *app) imageCommand() *cobra.Command {
 	c.Flags().StringVar(&f.out, "out", "", "`FILE` to write: .efi, .iso, .raw, .raw.zst or .qcow2")
 	c.Flags().StringVar(&f.node, "node", "", "the one node that the medium is for (the machine says who it is when empty)")
 	c.Flags().BoolVar(&f.withLayer, "with-layer", false, "include the layer and the overlays")
-	f.boot.flags(c.Flags())
-	f.boot.formerFlag(c.Flags())
+	f.boot.loaderFlags(c.Flags())
 	passphraseFlag(c.Flags(), &f.boot.keys.Passphrase)
-	c.Flags().BoolVar(&f.yes, "yes", false, "do not ask about credentials")
 	requireFlags(c, "out")
 	return c
 }
@@ -84,25 +81,18 @@ func (a *app) image(ctx context.Context, f imageFlags, names []string) error {
 	if f.node != "" && s.HasLayer() {
 		f.arch = cmp.Or(f.arch, s.Layer().Arch(node))
 	}
-	source, err := f.boot.source(a, s)
+	source, reg, credentials, err := a.loaderSource(ctx, s, &f.loaderFlags, &f.boot, names[0])
 	if err != nil {
 		return err
 	}
-	b, reg, layer, err := a.loader(ctx, s, &f.loaderFlags, names[0])
-	if err != nil {
-		return err
-	}
-	result := imaged{File: f.out, Layer: layer.Digest, Node: f.node, Credentials: append([]string{}, media.Credentials(b, f.args)...)}
-	if err := a.allows(result.Credentials, f.yes); err != nil {
-		return err
-	}
-	m := media.Medium{Node: f.node, Fleet: s.Name(), State: 2*layer.Bytes() + 256<<20} // two layers, and what a node writes besides
-	source.Layer, source.Bootstrap, source.Node, source.Args = layer, b, f.node, f.args
+	m := media.Medium{Node: f.node, Fleet: s.Name(), State: 2*source.Layer.Bytes() + 256<<20} // two layers, and what a node writes besides
+	source.Node = f.node
 	if m.Loader, err = a.fetchLoader(ctx, reg, source); err != nil {
 		return err
 	}
-	result.Number, result.Register = m.Loader.Number, m.Loader.Register()
-	a.say("the loader has%s, number %d, of layer %s", progress.Size(int64(len(m.Loader.Image))), m.Loader.Number, layer.Digest)
+	result := imaged{File: f.out, Layer: source.Layer.Digest, Node: f.node, Number: m.Loader.Number, Register: m.Loader.Register(),
+		Credentials: credentials}
+	a.say("the loader has%s, number %d, of layer %s", progress.Size(int64(len(m.Loader.Image))), m.Loader.Number, result.Layer)
 	if f.withLayer {
 		if m.Carried, err = os.MkdirTemp(filepath.Dir(f.out), ".carried.*"); err != nil {
 			return err
@@ -193,7 +183,6 @@ type loaderVerb struct {
 	who   signers
 	known memoryFlags
 	boot  bootFlags
-	yes   bool
 }
 
 func (a *app) loaderCommand() *cobra.Command {
@@ -202,9 +191,7 @@ func (a *app) loaderCommand() *cobra.Command {
 	f.loaderFlags.flags(a, c)
 	f.who.flags(c.Flags())
 	f.known.flags(c.Flags())
-	f.boot.flags(c.Flags())
-	f.boot.formerFlag(c.Flags())
-	c.Flags().BoolVar(&f.yes, "yes", false, "do not ask about credentials")
+	f.boot.loaderFlags(c.Flags())
 	return c
 }
 
@@ -214,25 +201,17 @@ func (a *app) publishLoader(ctx context.Context, f loaderVerb, names []string) e
 		return err
 	}
 	f.boot.keys.Passphrase = f.who.passphrase
-	source, err := f.boot.source(a, s)
+	source, reg, credentials, err := a.loaderSource(ctx, s, &f.loaderFlags, &f.boot, names[0])
 	if err != nil {
 		return err
 	}
-	b, reg, layer, err := a.loader(ctx, s, &f.loaderFlags, names[0])
-	if err != nil {
-		return err
-	}
-	result := publishedLoader{Layer: layer.Digest, Credentials: append([]string{}, media.Credentials(b, f.args)...), DryRun: f.who.dry}
-	if err := a.allows(result.Credentials, f.yes); err != nil {
-		return err
-	}
+	result := publishedLoader{Layer: source.Layer.Digest, Credentials: credentials, DryRun: f.who.dry}
 	f.known.remember = cmp.Or(f.known.remember, memoryName(names[0]))
 	x := changing{looking{reach: f.registry, whom: trustFlags{site: names}, known: f.known}, f.who}
 	p, err := x.publisher(a, f.from)
 	if err != nil {
 		return err
 	}
-	source.Layer, source.Bootstrap, source.Args = layer, b, f.args
 	l, err := a.fetchLoader(ctx, reg, source)
 	if err != nil {
 		return err

@@ -34,7 +34,7 @@ func (a *app) keysPlanCommand() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		if err := service.addKeys(c.Context(), out); err != nil {
+		if err := service.hear(c.Context(), out.Hear); err != nil {
 			return err
 		}
 		return cmp.Or(a.show(out, func() {
@@ -65,38 +65,17 @@ func (r *rotating) follow(ctx context.Context, a *app, names []string, hint stri
 	return p, now, err
 }
 
-// addKeys adds to a plan what nodes have reported, where somebody said where the service is.
-func (x *asking) addKeys(ctx context.Context, to *publish.KeysPlan) error {
+// hear tells each node with what it has reported of the keys that it knows, none where nobody said
+// where the service is.
+func (x *asking) hear(ctx context.Context, tell func(node string, known *spec.KeysKnown, reported bool)) error {
 	if !x.Named() {
 		return nil
 	}
 	list, err := x.Nodes(ctx, url.Values{})
-	if err != nil {
-		return err
-	}
 	for _, l := range list.Nodes {
-		to.Hear(l.Name, l.Keys, !l.Received.IsZero())
+		tell(l.Name, l.Keys, !l.Received.IsZero())
 	}
-	return nil
-}
-
-// keysKnown returns what nodes have reported of the keys that they know, none where nobody said
-// where the service is.
-func (x *asking) keysKnown(ctx context.Context) (map[string]*spec.KeysKnown, error) {
-	if !x.Named() {
-		return nil, nil
-	}
-	list, err := x.Nodes(ctx, url.Values{})
-	if err != nil {
-		return nil, err
-	}
-	out := map[string]*spec.KeysKnown{}
-	for _, l := range list.Nodes {
-		if !l.Received.IsZero() {
-			out[l.Name] = l.Keys
-		}
-	}
-	return out, nil
+	return err
 }
 
 func (a *app) keysRehearseCommand() *cobra.Command {

@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"reflect"
+	"slices"
 	"testing"
 	"time"
 
@@ -35,7 +36,7 @@ func TestNodesBehindTheKeys(t *testing.T) {
 	}))
 	defer s.Close()
 	k := publish.KeysPlan{Version: 3, Older: []string{"older"}}
-	if err := (&asking{Client: query.Client{At: s.URL}}).addKeys(t.Context(), &k); err != nil {
+	if err := (&asking{Client: query.Client{At: s.URL}}).hear(t.Context(), k.Hear); err != nil {
 		t.Fatal(err)
 	}
 	got := map[string]string{}
@@ -48,8 +49,13 @@ func TestNodesBehindTheKeys(t *testing.T) {
 		t.Errorf("%v, %d silent", got, k.Silent)
 	}
 	// A rotation hears of those that have reported.
-	known, err := (&asking{Client: query.Client{At: s.URL}}).keysKnown(t.Context())
-	if _, said := known["unchained"]; err != nil || !said || len(known) != 1 || known["unchained"] != nil {
-		t.Errorf("%v, %v", known, err)
+	var reported []string
+	err := (&asking{Client: query.Client{At: s.URL}}).hear(t.Context(), func(node string, known *spec.KeysKnown, is bool) {
+		if is && known == nil {
+			reported = append(reported, node)
+		}
+	})
+	if err != nil || !slices.Equal(reported, []string{"unchained"}) {
+		t.Errorf("%v, %v", reported, err)
 	}
 }

@@ -156,8 +156,13 @@ func (r *rotating) run(ctx context.Context, a *app, names []string) error {
 	if r.layers != "" && !oci.ValidDigest(r.layers) {
 		return cli.Usage("sha256: and 64 hex digits", "--layers: %q is not a digest", r.layers)
 	}
-	rotation := publish.Rotation{By: publish.By{Author: self(), Reason: r.reason}, Next: next, Root: root, Layers: r.layers, Lose: r.lose}
-	if rotation.Known, err = r.service.keysKnown(ctx); err != nil {
+	rotation := publish.Rotation{By: publish.By{Author: self(), Reason: r.reason}, Next: next, Root: root, Layers: r.layers, Lose: r.lose,
+		Known: map[string]*spec.KeysKnown{}}
+	if err := r.service.hear(ctx, func(node string, known *spec.KeysKnown, reported bool) {
+		if reported {
+			rotation.Known[node] = known
+		}
+	}); err != nil {
 		return err
 	}
 	if rotation.Release, err = openOne(r.release, &r.who.passphrase); err != nil {

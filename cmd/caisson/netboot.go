@@ -84,6 +84,7 @@ type bootFlags struct {
 	keys   release.KeyFiles
 	named  func() bool
 	former []string
+	yes    bool // to credentials in a loader
 }
 
 func (x *bootFlags) flags(f *pflag.FlagSet) {
@@ -100,9 +101,12 @@ func (x *bootFlags) key(a *app, s *site.Site) (builder.BootKey, error) {
 	return x.keys.BootKey(s)
 }
 
-func (x *bootFlags) formerFlag(f *pflag.FlagSet) {
+// loaderFlags are those of a verb that makes a loader alone.
+func (x *bootFlags) loaderFlags(f *pflag.FlagSet) {
+	x.flags(f)
 	f.StringArrayVar(&x.former, "boot-key-before", nil, "`NAME` of a pair that was the boot key, env:NAME, fd:N or command:CMD: "+
 		"the loader also opens what nodes' TPMs have sealed to it")
+	f.BoolVar(&x.yes, "yes", false, "do not ask about credentials")
 }
 
 // source begins what a loader is made of: the key that signs it, and those of before.
@@ -113,7 +117,7 @@ func (x *bootFlags) source(a *app, s *site.Site) (from media.Source, err error) 
 	for _, name := range x.former {
 		file := name
 		if keys.IsFile(name) {
-			file = pairName(name) + ".key"
+			file = keys.PairName(name) + ".key"
 		}
 		key, err := keys.BootSigner(file, &x.keys.Passphrase)
 		if err != nil {
@@ -126,6 +130,20 @@ func (x *bootFlags) source(a *app, s *site.Site) (from media.Source, err error) 
 		from.Former = append(from.Former, key)
 	}
 	return from, nil
+}
+
+// loaderSource returns what a loader is made of and where its layer is, with what in it looks like a
+// credential, once the operator has agreed to that.
+func (a *app) loaderSource(ctx context.Context, s *site.Site, f *loaderFlags, boot *bootFlags,
+	file string) (from media.Source, reg *registry.Registry, credentials []string, err error) {
+	if from, err = boot.source(a, s); err != nil {
+		return from, nil, nil, err
+	}
+	if from.Bootstrap, reg, from.Layer, err = a.loader(ctx, s, f, file); err != nil {
+		return from, nil, nil, err
+	}
+	from.Args, credentials = f.args, append([]string{}, media.Credentials(from.Bootstrap, f.args)...)
+	return from, reg, credentials, a.allows(credentials, boot.yes)
 }
 
 // fetchLoader makes a loader, and says where no key in a TPM opens behind it.

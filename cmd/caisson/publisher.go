@@ -65,9 +65,9 @@ func (t *trustFlags) policy(a *app) (*publish.Policy, error) {
 	return policy.Keys(t.keys, t.threshold)
 }
 
-// load reads the site once: its warnings are said once.
+// load reads the site once, nil where none is named: its warnings are said once.
 func (t *trustFlags) load(a *app) (s *site.Site, err error) {
-	if t.loaded == nil {
+	if t.loaded == nil && len(t.site) > 0 {
 		t.loaded, err = a.loadNamed(t.site...)
 	}
 	return t.loaded, err
@@ -75,11 +75,8 @@ func (t *trustFlags) load(a *app) (s *site.Site, err error) {
 
 // operators are the files with the operators' public keys, none without a site.
 func (t *trustFlags) operators(a *app) ([]string, error) {
-	if len(t.site) == 0 {
-		return nil, nil
-	}
 	s, err := t.load(a)
-	if err != nil {
+	if s == nil || err != nil {
 		return nil, err
 	}
 	return s.Trust().Operator, nil
@@ -106,11 +103,8 @@ func (t *trustFlags) names(a *app) (map[string]string, error) {
 
 // recipients are those of the site's nodes that have an accepted one, nil without a site.
 func (t *trustFlags) recipients(a *app) (map[string]string, error) {
-	if len(t.site) == 0 {
-		return nil, nil
-	}
 	s, err := t.load(a)
-	if err != nil {
+	if s == nil || err != nil {
 		return nil, err
 	}
 	r, err := seal.ReadRecipients(s.Dir())

@@ -105,9 +105,7 @@ func (a *app) rehearse(ctx context.Context, f rehearseFlags, names []string) (er
 		return cli.Full(err, o.Dir, o.Build.Options.CacheDir)
 	}
 	defer func() { err = errors.Join(err, box.Close()) }()
-	if why := box.Emulated(); why != nil {
-		a.say("the processor is emulated, several times slower than by KVM: %v", why)
-	}
+	_ = a.sayEmulated(box) // it is slow, and works
 	way := rehearsal.Options{Node: f.node, From: from, To: to, Checks: f.checks, Within: f.timeout,
 		Say: func(step string) { a.say("%s", step) }}
 	answer, err := rehearsal.Walk(ctx, box, way)
@@ -300,12 +298,7 @@ func (a *app) bisect(ctx context.Context, f bisectFlags, names []string) error {
 	}
 	n.Box.Console = io.Discard // of ten machines nobody reads it
 	said := false
-	n.Tell = func(box *sandbox.Box) {
-		if why := box.Emulated(); why != nil && !said {
-			said = true
-			a.say("the processor is emulated, several times slower than by KVM: %v", why)
-		}
-	}
+	n.Tell = func(box *sandbox.Box) { said = said || a.sayEmulated(box) != nil }
 	r, err := n.Find(ctx, culprit.Question{Good: f.good, Bad: f.bad, Cache: f.try.build.cache, Most: f.most}, a.say)
 	if err != nil {
 		return cli.Full(err, n.Box.Dir)

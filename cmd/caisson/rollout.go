@@ -18,6 +18,7 @@ import (
 	"github.com/caisson-os/caisson/fleet/policy"
 	"github.com/caisson-os/caisson/fleet/publish"
 	"github.com/caisson-os/caisson/fleet/rollout"
+	"github.com/caisson-os/caisson/fleet/server"
 	"github.com/caisson-os/caisson/internal/cli"
 	"github.com/caisson-os/caisson/internal/plain"
 	"github.com/caisson-os/caisson/oci"
@@ -200,11 +201,6 @@ func (a *app) rolloutStartCommand() *cobra.Command {
 	return c
 }
 
-// rolloutList is the output of rollout status -o json.
-type rolloutList struct {
-	Rollouts []rollout.State `json:"rollouts"` // the newest first
-}
-
 func (a *app) rolloutStatusCommand() *cobra.Command {
 	var look looking
 	c := verb("rollout status", func(c *cobra.Command, args []string) error {
@@ -222,7 +218,7 @@ func (a *app) rolloutStatusCommand() *cobra.Command {
 				return cli.Usage("without a name all are listed", "the fleet has no rollout %q", args[1])
 			}
 		}
-		return printEach(a, rolloutList{states}, states)
+		return printEach(a, server.Rollouts{Rollouts: states}, states)
 	})
 	look.flags(a, c.Flags())
 	return c

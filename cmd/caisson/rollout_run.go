@@ -19,6 +19,7 @@ import (
 	"github.com/caisson-os/caisson/fleet/analysis"
 	"github.com/caisson-os/caisson/fleet/publish"
 	"github.com/caisson-os/caisson/fleet/rollout"
+	"github.com/caisson-os/caisson/fleet/server"
 	"github.com/caisson-os/caisson/internal/cli"
 	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/spec/site"
@@ -153,7 +154,7 @@ func (a *app) printRun(ctx context.Context, r *publication, name string) error {
 		return err
 	}
 	states = slices.DeleteFunc(states, func(s rollout.State) bool { return s.Name != name })
-	return cli.JSON(a.out, rolloutList{states})
+	return cli.JSON(a.out, server.Rollouts{Rollouts: states})
 }
 
 // reports returns what nodes reported last: those of the waves that are asked for, where
@@ -179,7 +180,7 @@ func (x *asking) reports(ctx context.Context, asked rollout.Asked, by *rollout.R
 
 // slots returns the nodes that hold a slot, with its group.
 func (x *asking) slots(ctx context.Context) (map[string]string, error) {
-	var s fleetSlots
+	var s server.Slots
 	if err := x.Get(ctx, "/v1/slots", &s); err != nil {
 		return nil, err
 	}

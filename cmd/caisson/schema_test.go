@@ -30,6 +30,7 @@ import (
 	"github.com/caisson-os/caisson/fleet/replace"
 	"github.com/caisson-os/caisson/fleet/rollout"
 	"github.com/caisson-os/caisson/fleet/seal"
+	"github.com/caisson-os/caisson/fleet/server"
 	"github.com/caisson-os/caisson/fleet/unknown"
 	"github.com/caisson-os/caisson/internal/cli"
 	"github.com/caisson-os/caisson/media"
@@ -73,8 +74,8 @@ var results = map[string]any{
 	"history":             []history.Entry{},
 	"history-generation":  history.Detail{}, // history REF GEN
 	"rollout start":       rollout.State{},
-	"rollout status":      rolloutList{},
-	"rollout run":         rolloutList{},
+	"rollout status":      server.Rollouts{},
+	"rollout run":         server.Rollouts{},
 	"rollout pause":       publish.Result{},
 	"rollout resume":      publish.Result{},
 	"rollout abort":       publish.Result{},
@@ -124,7 +125,7 @@ var results = map[string]any{
 	"fleet diff":          fleetDiff{},
 	"fleet accept":        map[string]string{},
 	"fleet replace":       replace.Result{},
-	"fleet slots":         fleetSlots{},
+	"fleet slots":         server.Slots{},
 	"fleet slots release": map[string]string{},
 	"fleet audit":         audited{},
 	"fleet token":         map[string]string{},

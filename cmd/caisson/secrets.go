@@ -144,13 +144,13 @@ func (a *app) secretsAcceptCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			if n.Report == nil || n.Report.Recipient != recipient {
-				said := "nothing"
-				if n.Report != nil && n.Report.Recipient != "" {
-					said = n.Report.Recipient
-				}
-				return cli.WithHint(fmt.Errorf("the report of node %s says %s, not %s: nothing is accepted", node, said,
-					recipient), "look again on the node's console; reports may be forged")
+			said := ""
+			if n.Report != nil {
+				said = n.Report.Recipient
+			}
+			if said != recipient {
+				return cli.WithHint(fmt.Errorf("the report of node %s says %s, not %s: nothing is accepted", node,
+					cmp.Or(said, "nothing"), recipient), "look again on the node's console; reports may be forged")
 			}
 		}
 		had, err := r.Accept(seal.Accepted{Node: node, Recipient: recipient, Since: now(), By: cmp.Or(by, self())}, replace)
@@ -205,10 +205,7 @@ func (a *app) secretsForgetCommand() *cobra.Command {
 			return err
 		}
 		a.say("the next publish leaves out the secrets of node %s; change their values: it has had them", node)
-		if !s.Fleet().Has(node) {
-			return a.printSecrets(s, nil)
-		}
-		return a.printSecrets(s, []string{node})
+		return a.printSecrets(s, slices.DeleteFunc([]string{node}, func(name string) bool { return !s.Fleet().Has(name) }))
 	})
 	from.flags(c, 1)
 	return c

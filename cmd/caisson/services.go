@@ -125,9 +125,12 @@ func (a *app) servicesUpdateCommand() *cobra.Command {
 	})
 }
 
-// publishLater tells that a lock alone changes nothing.
-func (a *app) publishLater(r servicesRun) {
-	a.say("'caisson publish %s' brings it to the nodes", strings.Join(r.files, " "))
+// publishLater tells that a lock alone changes nothing, where it was written.
+func (a *app) publishLater(r servicesRun, err error) error {
+	if err == nil {
+		a.say("'caisson publish %s' brings it to the nodes", strings.Join(r.files, " "))
+	}
+	return err
 }
 
 func (a *app) servicesListCommand() *cobra.Command {
@@ -247,11 +250,7 @@ func (a *app) servicesRollbackCommand() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		if err := a.writeServices(r, []content.Change{change}, nil); err != nil {
-			return err
-		}
-		a.publishLater(r)
-		return nil
+		return a.publishLater(r, a.writeServices(r, []content.Change{change}, nil))
 	})
 	c.Flags().StringVar(&to, "to", "", "go to this `COMMIT`: all of its digits, or seven at least of one that was fetched")
 	why.flags(c.Flags())
@@ -268,10 +267,6 @@ func (a *app) servicesForwardCommand() *cobra.Command {
 		if failed != nil {
 			a.say("service %s is not frozen, and stays at its commit until 'caisson services update'", names[0])
 		}
-		if err := a.writeServices(r, changes, failed); err != nil {
-			return err
-		}
-		a.publishLater(r)
-		return nil
+		return a.publishLater(r, a.writeServices(r, changes, failed))
 	})
 }

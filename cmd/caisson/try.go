@@ -174,9 +174,8 @@ func (a *app) try(ctx context.Context, f tryFlags, names []string) (err error) {
 	}
 	defer func() { err = errors.Join(err, box.Close()) }()
 	result := tried{Node: f.node, Layer: box.Layer(), Road: box.Road(), Gates: []string{}, Checks: []sandbox.Check{}, FailedUnits: []string{}}
-	if why := box.Emulated(); why != nil {
+	if why := a.sayEmulated(box); why != nil {
 		result.Emulated = why.Error()
-		a.say("the processor is emulated, several times slower than by KVM: %v", why)
 	}
 	switch result.Road {
 	case "kernel":
@@ -319,6 +318,15 @@ func (a *app) boot(ctx context.Context, box *sandbox.Box, f tryFlags, console *c
 		return a.shell(ctx, box, console)
 	}
 	return nil
+}
+
+// sayEmulated says why a machine is slow, where it is, and returns that.
+func (a *app) sayEmulated(box *sandbox.Box) error {
+	why := box.Emulated()
+	if why != nil {
+		a.say("the processor is emulated, several times slower than by KVM: %v", why)
+	}
+	return why
 }
 
 // shell gives the terminal to the node.

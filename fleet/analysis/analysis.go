@@ -122,14 +122,12 @@ func Open(at string) (*Client, error) {
 		return nil, errors.New("the URL of Prometheus cannot be read") // it may hold a password
 	case u.Scheme != "https" && u.Scheme != "http" || u.Host == "":
 		return nil, fmt.Errorf("%q is not the URL of a Prometheus", u.Redacted())
-	case u.User != nil && u.Scheme == "http" && !loopback(u.Hostname()):
+	case u.User != nil && u.Scheme == "http" && u.Hostname() != "localhost" && !net.ParseIP(u.Hostname()).IsLoopback():
 		return nil, fmt.Errorf("a password is not sent to %s without TLS", u.Host)
 	}
 	return &Client{u.JoinPath("api/v1/query_range"), &http.Client{Timeout: patience,
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}}, nil
 }
-
-func loopback(host string) bool { return host == "localhost" || net.ParseIP(host).IsLoopback() }
 
 // answer is the answer to a query over time, as Prometheus documents its HTTP API.
 type answer struct {

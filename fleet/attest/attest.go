@@ -62,13 +62,9 @@ func (k *Known) AddLoader(name string, stub Register, programs ...Register) {
 
 // AddLoaders adds the loaders that another one knows.
 func (k *Known) AddLoaders(of Known) {
-	if len(of.Loaders) == 0 {
-		return
-	}
 	for stub, name := range of.Loaders {
-		k.AddLoader(name, stub)
+		k.AddLoader(name, stub, slices.Collect(maps.Keys(of.Programs))...)
 	}
-	maps.Copy(k.Programs, of.Programs)
 }
 
 // addAccepted adds what somebody accepted, with its loader.
@@ -78,8 +74,7 @@ func (k *Known) addAccepted(m *view.Machine) {
 	}
 	k.Like = append(k.Like, *m)
 	stub := Register(m.Stub)
-	name := cmp.Or(k.Loaders[stub], "the accepted one")
-	k.AddLoader(name, stub)
+	k.AddLoader(cmp.Or(k.Loaders[stub], "the accepted one"), stub)
 	for _, p := range m.Programs {
 		k.Programs[Register(p)] = true
 	}

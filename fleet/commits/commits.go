@@ -19,6 +19,7 @@ import (
 	"time"
 
 	"github.com/caisson-os/caisson/fleet/index"
+	"github.com/caisson-os/caisson/internal/stall"
 	"github.com/caisson-os/caisson/oci"
 	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/spec/refusal"
@@ -229,15 +230,8 @@ func (h *Heads) Look(ctx context.Context, services []service.Service, now time.T
 
 // Keep looks until ctx ends, again after so long; services returns those of now.
 func (h *Heads) Keep(ctx context.Context, every time.Duration, services func() []service.Service) {
-	tick := time.NewTicker(every)
-	defer tick.Stop()
-	for {
+	for h.Look(ctx, services(), time.Now()); stall.Rest(ctx, every) == nil; {
 		h.Look(ctx, services(), time.Now())
-		select {
-		case <-ctx.Done():
-			return
-		case <-tick.C:
-		}
 	}
 }
 

@@ -50,7 +50,7 @@ func (f *LockFile) Compare(ctx context.Context, c *Source, list []*service.Servi
 			d.Problem = err.Error()
 		}
 		d.Differs = err != nil || d.Locked == "" || d.Head != d.Locked && d.Frozen == nil
-		for _, node := range f.nodes(s) {
+		for _, node := range nodesWith(f.site, s) {
 			o, read := sent[node]
 			if !read {
 				if o, err = published(ctx, node); err != nil {
@@ -72,11 +72,12 @@ func commitOf(o *spec.Overlay, name string) string {
 	if o == nil {
 		return ""
 	}
-	i := slices.IndexFunc(o.Services, func(s spec.Service) bool { return s.Name == name })
-	if i < 0 {
-		return ""
+	for _, s := range o.Services {
+		if s.Name == name {
+			return s.Commit
+		}
 	}
-	return o.Services[i].Commit
+	return ""
 }
 
 func add(list []Has, commit, node string) []Has {

@@ -260,12 +260,9 @@ const looked = 16
 // has no image of his own signed. A row that some node was published with is as it was signed, and
 // git is not asked. published returns a node's overlay, nil where there is none.
 func (c *Source) Verify(ctx context.Context, s *site.Site, published Published) error {
-	services := s.Services().List
-	for i := range services {
-		v := &services[i]
-		l, ok := s.Services().Locked(v.Name)
-		if v.Git.AllowedSigners == "" || !ok || l.Stale(v) != "" {
-			continue // a node that has it cannot be compiled
+	for v, l := range locked(s) {
+		if v.Git.AllowedSigners == "" {
+			continue
 		}
 		known, err := isPublished(ctx, s, v, l, published)
 		if err == nil && !known {
@@ -280,22 +277,13 @@ func (c *Source) Verify(ctx context.Context, s *site.Site, published Published) 
 
 // isPublished reports whether one of the first nodes that have a service was given a row of it.
 func isPublished(ctx context.Context, s *site.Site, v *service.Service, l service.Locked, published Published) (bool, error) {
-	asked := 0
-	for _, n := range s.Nodes() {
-		if !v.Has(n) {
-			continue
-		}
-		if asked++; asked > looked {
-			break
-		}
-		o, err := published(ctx, n.Name)
+	nodes := nodesWith(s, v)
+	for _, name := range nodes[:min(len(nodes), looked)] {
+		o, err := published(ctx, name)
 		if err != nil {
 			return false, err
 		}
-		if o == nil {
-			continue
-		}
-		if slices.ContainsFunc(o.Services, func(p spec.Service) bool {
+		if o != nil && slices.ContainsFunc(o.Services, func(p spec.Service) bool {
 			return p.Name == v.Name && p.Commit == l.Commit && p.Image == l.Image && slices.Equal((&service.Service{Service: p}).From(), l.From)
 		}) {
 			return true, nil

@@ -4,6 +4,7 @@ package content
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -54,20 +55,16 @@ func ReadLock(name string) (*service.Lock, error) {
 // Named returns the services with these names; all of the site without any.
 func (f *LockFile) Named(names []string) (out []*service.Service, err error) {
 	all := f.site.Services().List
-	known := []string{}
+	known := plain.Each(all, func(s service.Service) string { return s.Name })
 	for i := range all {
-		known = append(known, all[i].Name)
 		if len(names) == 0 || slices.Contains(names, all[i].Name) {
 			out = append(out, &all[i])
 		}
 	}
 	for _, name := range names {
 		if !slices.Contains(known, name) {
-			hint := "'caisson services list' lists them"
-			if like := plain.Nearest(name, slices.Values(known)); like != "" {
-				hint = "did you mean " + like + "?"
-			}
-			return nil, cli.Usage(hint, "the site has no service %q", name)
+			return nil, cli.Usage(cmp.Or(plain.DidYouMean(name, slices.Values(known)), "'caisson services list' lists them"),
+				"the site has no service %q", name)
 		}
 	}
 	return out, nil
@@ -138,7 +135,7 @@ type Listed struct {
 func (f *LockFile) List(list []*service.Service) []Listed {
 	out := []Listed{}
 	for _, s := range list {
-		one := Listed{Name: s.Name, Unit: s.Unit, URL: s.Git.URL, Ref: s.Git.Ref(), Nodes: f.nodes(s)}
+		one := Listed{Name: s.Name, Unit: s.Unit, URL: s.Git.URL, Ref: s.Git.Ref(), Nodes: nodesWith(f.site, s)}
 		if l, ok := f.Services[s.Name]; ok {
 			one.Commit, one.Image, one.Stale, one.Frozen = l.Commit, l.Image.Digest, l.Stale(s), l.Frozen
 		}
@@ -147,9 +144,10 @@ func (f *LockFile) List(list []*service.Service) []Listed {
 	return out
 }
 
-func (f *LockFile) nodes(s *service.Service) []string {
+// nodesWith returns the nodes that have a service.
+func nodesWith(of *site.Site, s *service.Service) []string {
 	out := []string{}
-	for _, n := range f.site.Nodes() {
+	for _, n := range of.Nodes() {
 		if s.Has(n) {
 			out = append(out, n.Name)
 		}

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"iter"
 	"os"
 	"strings"
 
@@ -33,14 +34,15 @@ type Change struct {
 func (c Change) Changed() bool { return c.From != c.To }
 
 // Update moves a service's row of a lock to what it follows now. A frozen one stays.
-func (c *Source) Update(ctx context.Context, lock *service.Lock, s *service.Service) (Change, error) {
+func (c *Source) Update(ctx context.Context, lock *service.Lock, s *service.Service) (change Change, err error) {
+	defer func() { err = ofService(s.Name, err) }()
 	was, known := lock.Services[s.Name]
 	if known && was.Frozen != nil && was.Stale(s) == "" {
-		return Change{Name: s.Name, From: was.Commit, To: was.Commit, Commits: []git.Commit{}, Paths: []string{}, Frozen: was.Frozen}, nil
+		return stays(s.Name, was), nil
 	}
 	r, err := c.open(ctx, s)
 	if err != nil {
-		return Change{}, ofService(s.Name, err)
+		return Change{}, err
 	}
 	defer r.Close() // nothing was written through it
 	to, err := head(ctx, r, s)
@@ -54,10 +56,14 @@ func (c *Source) Update(ctx context.Context, lock *service.Lock, s *service.Serv
 		err = onward(ctx, r, s, was, to.tip)
 	}
 	if err != nil {
-		return Change{}, ofService(s.Name, err)
+		return Change{}, err
 	}
-	change, err := c.move(ctx, r, lock, s, to)
-	return change, ofService(s.Name, err)
+	return c.move(ctx, r, lock, s, to)
+}
+
+// stays is the change of a service whose row stays at its commit.
+func stays(name string, at service.Locked) Change {
+	return Change{Name: name, From: at.Commit, To: at.Commit, Commits: []git.Commit{}, Paths: []string{}, Frozen: at.Frozen}
 }
 
 // move brings a row to a commit.
@@ -70,10 +76,9 @@ func (c *Source) move(ctx context.Context, r *git.Repository, lock *service.Lock
 	out := Change{Name: s.Name, From: was.Commit, To: at.ID, Commits: []git.Commit{at}, Paths: []string{}, Frozen: to.frozen}
 	switch {
 	case was.Commit == at.ID && was.Stale(s) == "":
-		out.Commits = []git.Commit{}
 		was.Frozen, was.Signed = to.frozen, seen
 		lock.Services[s.Name] = was
-		return out, nil
+		return stays(s.Name, was), nil
 	case was.Commit != "" && was.URL == s.Git.URL:
 		if err := c.between(ctx, r, s, was.Commit, &out); err != nil {
 			return out, err
@@ -109,22 +114,23 @@ func (c *Source) between(ctx context.Context, r *git.Repository, s *service.Serv
 // Rollback takes a service's row to an earlier commit, the one before when to is "",
 // and freezes it there. Any commit will do that the repository has, also of another
 // branch: nodes get the files that it has at the service's paths.
-func (c *Source) Rollback(ctx context.Context, lock *service.Lock, s *service.Service, to string, why service.Frozen) (Change, error) {
+func (c *Source) Rollback(ctx context.Context, lock *service.Lock, s *service.Service, to string,
+	why service.Frozen) (change Change, err error) {
+	defer func() { err = ofService(s.Name, err) }()
 	was, known := lock.Services[s.Name]
 	if !known {
-		return Change{}, ofService(s.Name, neverLocked())
+		return Change{}, neverLocked()
 	}
 	r, err := c.open(ctx, s)
 	if err != nil {
-		return Change{}, ofService(s.Name, err)
+		return Change{}, err
 	}
 	defer r.Close() // nothing was written through it
 	at, err := c.target(ctx, r, s, was, to)
 	if err != nil {
-		return Change{}, ofService(s.Name, err)
+		return Change{}, err
 	}
-	change, err := c.move(ctx, r, lock, s, followed{tip: at, at: at, frozen: &why})
-	return change, ofService(s.Name, err)
+	return c.move(ctx, r, lock, s, followed{tip: at, at: at, frozen: &why})
 }
 
 // target returns the commit that a rollback goes to.
@@ -156,7 +162,7 @@ func Freeze(lock *service.Lock, name string, why service.Frozen) (Change, error)
 	}
 	was.Frozen = &why
 	lock.Services[name] = was
-	return Change{Name: name, From: was.Commit, To: was.Commit, Commits: []git.Commit{}, Paths: []string{}, Frozen: &why}, nil
+	return stays(name, was), nil
 }
 
 // Thaw ends a freeze, and reports whether there was one.
@@ -205,13 +211,7 @@ func Tag(image string) string { return "keep-" + strings.Replace(image, ":", "-"
 // Push brings the images that overlays of a site name into a registry. What it has is
 // not asked for anywhere else.
 func (c *Source) Push(ctx context.Context, r *registry.Registry, s *site.Site) error {
-	services := s.Services().List
-	for i := range services {
-		v := &services[i]
-		l, ok := s.Services().Locked(v.Name)
-		if !ok || l.Stale(v) != "" {
-			continue // a node that has it cannot be compiled
-		}
+	for v, l := range locked(s) {
 		has, err := has(ctx, r, l.Image)
 		if err == nil && !has {
 			var file string
@@ -224,6 +224,20 @@ func (c *Source) Push(ctx context.Context, r *registry.Registry, s *site.Site) e
 		}
 	}
 	return nil
+}
+
+// locked goes over the services of a site whose rows of the lock count: a node that has another one
+// cannot be compiled.
+func locked(s *site.Site) iter.Seq2[*service.Service, service.Locked] {
+	return func(yield func(*service.Service, service.Locked) bool) {
+		services := s.Services().List
+		for i := range services {
+			v := &services[i]
+			if l, ok := s.Services().Locked(v.Name); ok && l.Stale(v) == "" && !yield(v, l) {
+				return
+			}
+		}
+	}
 }
 
 // manifest keeps an image, and says nothing else: the same image has the same one.
@@ -245,13 +259,14 @@ func has(ctx context.Context, r *registry.Registry, image spec.Blob) (bool, erro
 
 func push(ctx context.Context, r *registry.Registry, image spec.Blob, file string) error {
 	d := oci.Descriptor{MediaType: oci.TypeSquashfs, Digest: image.Digest, Size: image.Size}
-	if err := r.PutBlob(ctx, oci.RepoService, d, func() (io.ReadCloser, error) { return os.Open(file) }); err != nil {
-		return fmt.Errorf("push its image: %w", err)
+	err := r.PutBlob(ctx, oci.RepoService, d, func() (io.ReadCloser, error) { return os.Open(file) })
+	if err == nil {
+		err = r.PutData(ctx, oci.RepoService, oci.Describe(oci.MediaTypeEmpty, oci.Empty))
 	}
-	if err := r.PutData(ctx, oci.RepoService, oci.Describe(oci.MediaTypeEmpty, oci.Empty)); err != nil {
-		return fmt.Errorf("push its image: %w", err)
+	if err == nil {
+		_, err = r.PutManifest(ctx, oci.RepoService, oci.MediaTypeManifest, oci.Encode(manifest(image)), Tag(image.Digest))
 	}
-	if _, err := r.PutManifest(ctx, oci.RepoService, oci.MediaTypeManifest, oci.Encode(manifest(image)), Tag(image.Digest)); err != nil {
+	if err != nil {
 		return fmt.Errorf("push its image: %w", err)
 	}
 	return nil

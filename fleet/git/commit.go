@@ -117,20 +117,19 @@ func (r *Repository) commit(ctx context.Context, name string) (string, error) {
 // some paths: as long as it is the same, so are the files.
 func (r *Repository) Last(ctx context.Context, id string, paths []string) (Commit, error) {
 	list, err := r.log(ctx, 1, paths, id)
-	if err != nil {
-		return Commit{}, err
-	}
-	if len(list) == 0 {
-		return Commit{}, fmt.Errorf("no commit before %s has %s", id, strings.Join(paths, ", "))
-	}
-	return list[0], nil
+	return first(list, err, "no commit before %s has %s", id, strings.Join(paths, ", "))
 }
 
 // Show returns one commit.
 func (r *Repository) Show(ctx context.Context, id string) (Commit, error) {
 	list, err := r.log(ctx, 1, nil, id)
-	if err == nil && len(list) != 1 {
-		err = fmt.Errorf("git log: nothing of %s", id)
+	return first(list, err, "git log: nothing of %s", id)
+}
+
+// first returns the first commit of a list, or an error that says of what there is none.
+func first(list []Commit, err error, none string, args ...any) (Commit, error) {
+	if err == nil && len(list) == 0 {
+		err = fmt.Errorf(none, args...)
 	}
 	if err != nil {
 		return Commit{}, err
@@ -155,13 +154,7 @@ func (r *Repository) Before(ctx context.Context, id string, paths []string) (Com
 	if len(list) > 0 && list[0].ID == id {
 		list = list[1:]
 	}
-	if err == nil && len(list) == 0 {
-		err = fmt.Errorf("commit %s is the first with %s", id, strings.Join(paths, ", "))
-	}
-	if err != nil {
-		return Commit{}, err
-	}
-	return list[0], nil
+	return first(list, err, "commit %s is the first with %s", id, strings.Join(paths, ", "))
 }
 
 // Between lists commits that lead to one and not to another and that changed what is

@@ -109,9 +109,7 @@ func (r *Repository) there(ctx context.Context, id, p string, single bool, files
 	}
 	hint := ""
 	if out, err := r.run(ctx, "ls-tree", "-r", "-t", "-z", "--name-only", "--full-tree", id); err == nil {
-		if like := plain.Nearest(p, slices.Values(strings.Split(string(out), "\x00"))); like != "" {
-			hint = "did you mean " + like + "?"
-		}
+		hint = plain.DidYouMean(p, strings.SplitSeq(string(out), "\x00"))
 	}
 	return cli.WithHint(fmt.Errorf("commit %s has no %s", id, p), hint)
 }

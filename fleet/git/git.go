@@ -176,12 +176,7 @@ func (r *Repository) hold(cmd *exec.Cmd) error {
 
 // watch ends a fetch that brings more than is to be kept.
 func (r *Repository) watch(ctx context.Context, stop context.CancelCauseFunc) {
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-time.After(100 * time.Millisecond):
-		}
+	for stall.Rest(ctx, 100*time.Millisecond) == nil {
 		if r.size() > r.Limits.Bytes {
 			stop(r.tooLarge())
 			return

@@ -6,7 +6,6 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"strings"
 	"time"
 
 	"github.com/caisson-os/caisson/fleet/report"
@@ -203,7 +202,7 @@ func (w *work) judgeReport(ctx context.Context, l *letter) error {
 		return &RefusedError{fmt.Sprintf(format, args...)}
 	}
 	w.h.mu.RLock()
-	fleet := w.h.fleet.Fleet
+	fleet, listens := w.h.fleet.Fleet, w.h.listens
 	w.h.mu.RUnlock()
 	old := w.node(r.Node)
 	switch {
@@ -225,7 +224,7 @@ func (w *work) judgeReport(ctx context.Context, l *letter) error {
 		return refuse("key belongs to retired node %s, whose keys are still kept", kept.Node)
 	}
 	known := old.known
-	known.Silent = known.Heard.IsZero() || old.isSilent(w.h.listeningSince(), now)
+	known.Silent = known.Heard.IsZero() || old.isSilent(listens, now)
 	key := report.Key{Node: kept.Node, Seq: kept.Seq, Counted: kept.Counted, GivenUp: kept.GivenUp, Accepted: old.accepted == r.Key}
 	if o := old.view.Offered; o != nil && o.Key == r.Key {
 		key.Seq = max(key.Seq, o.Seq)
@@ -343,13 +342,6 @@ func (n *node) isSilent(listens, now time.Time) bool {
 	return v.Silent(now)
 }
 
-// listeningSince returns since when reports can arrive.
-func (h *Hub) listeningSince() time.Time {
-	h.mu.RLock()
-	defer h.mu.RUnlock()
-	return h.listens
-}
-
 // A node's history has so many events at once, and then one each few minutes: a node that
 // goes to and fro, or a thief of its key, must not fill the database for all.
 const (
@@ -372,10 +364,7 @@ func (h *Hub) mayRecord(node string, now time.Time) bool {
 }
 
 func (w *work) addEvent(at time.Time, node, what string) {
-	what = plain.Line(what) // PostgreSQL has no text with a zero
-	if len(what) > maxEvent {
-		what = strings.ToValidUTF8(what[:maxEvent], "") + "…"
-	}
+	what = plain.Cut(plain.Line(what), maxEvent) // PostgreSQL has no text with a zero
 	w.change.Events = append(w.change.Events, store.Event{At: at, Node: node, What: what})
 }
 

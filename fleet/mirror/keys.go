@@ -4,7 +4,6 @@ package mirror
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -18,15 +17,6 @@ import (
 	"github.com/caisson-os/caisson/oci/sign"
 	"github.com/caisson-os/caisson/oci/trust"
 )
-
-// keys copies the versions of the keys, oldest first: a node finds each by the one before.
-func (r *run) keys(ctx context.Context) error {
-	tags, err := r.From.Registry.Tags(ctx, oci.RepoFleet)
-	if err != nil && !errors.Is(err, oci.ErrNotFound) {
-		return err
-	}
-	return r.fleet(ctx, slices.DeleteFunc(tags, func(tag string) bool { return !publish.IsKeys(tag) }))
-}
 
 // byKeys parts rows by when their overlays are copied: before the versions of the keys that
 // the destination lacks, where its nodes can verify them by those that they have, else after.

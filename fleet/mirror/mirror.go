@@ -121,12 +121,12 @@ func (m *Mirror) Fleet(ctx context.Context) (*Result, error) {
 		}
 		for _, step := range []func() error{
 			func() error { return r.layers(ctx) },
-			func() error { return r.kept(ctx, oci.RepoService) },
-			func() error { return r.kept(ctx, oci.RepoLoader) },
+			func() error { return r.some(ctx, oci.RepoService, isKept) },
+			func() error { return r.some(ctx, oci.RepoLoader, isKept) },
 			func() error { return r.overlays(ctx, nodes.before) },
-			func() error { return r.keys(ctx) },
+			func() error { return r.some(ctx, oci.RepoFleet, publish.IsKeys) }, // oldest first: a node finds each by the one before
 			func() error { return r.overlays(ctx, nodes.after) },
-			func() error { return r.documents(ctx) },
+			func() error { return r.some(ctx, oci.RepoFleet, isDocument) },
 		} {
 			if err := step(); err != nil {
 				return err
@@ -195,11 +195,10 @@ func (r *run) nodes(ctx context.Context) (tags nodeTags, err error) {
 	if err != nil {
 		return tags, err
 	}
-	shards, err := r.From.Registry.Tags(ctx, oci.RepoNode)
-	if err != nil && !errors.Is(err, oci.ErrNotFound) {
+	shards, err := r.tags(ctx, oci.RepoNode, publish.IsShard)
+	if err != nil {
 		return tags, err
 	}
-	shards = slices.DeleteFunc(shards, func(tag string) bool { return !publish.IsShard(tag) })
 	before, after, err := r.byKeys(ctx, rows)
 	return nodeTags{tagsOf(before), append(tagsOf(after), shards...)}, err
 }
@@ -273,7 +272,7 @@ func (m *Mirror) Nodes(ctx context.Context, name string) (*Carried, error) {
 				return err
 			}
 		}
-		if err := r.kept(ctx, oci.RepoService); err != nil {
+		if err := r.some(ctx, oci.RepoService, isKept); err != nil {
 			return err
 		}
 		for _, l := range loaders {

@@ -77,11 +77,10 @@ const workers = 8
 // layers copies every layer that has a tag. One that nobody released is left out, and
 // named: no overlay that was verified needs it.
 func (r *run) layers(ctx context.Context) error {
-	tags, err := r.From.Registry.Tags(ctx, oci.RepoLayer)
-	if err != nil && !errors.Is(err, oci.ErrNotFound) {
+	tags, err := r.tags(ctx, oci.RepoLayer, func(tag string) bool { return !listsReferrers(tag) })
+	if err != nil {
 		return err
 	}
-	tags = slices.DeleteFunc(tags, func(tag string) bool { return strings.HasPrefix(tag, "sha256-") }) // lists of referrers
 	list, err := r.resolve(ctx, oci.RepoLayer, sorted(tags))
 	if err != nil {
 		return err
@@ -146,25 +145,39 @@ func (r *run) stated(ctx context.Context, p *publish.Publisher, by []sign.Verifi
 	return set.Statement(ctx, by)
 }
 
-// kept copies images of services, or loaders. Nobody signs them: overlays and fleet:current
-// name their digests.
-func (r *run) kept(ctx context.Context, repo string) error {
+// tags returns the tags of a repository that are taken, none where it is not there.
+func (r *run) tags(ctx context.Context, repo string, takes func(tag string) bool) ([]string, error) {
 	tags, err := r.From.Registry.Tags(ctx, repo)
-	if err != nil && !errors.Is(err, oci.ErrNotFound) {
-		return err
+	if errors.Is(err, oci.ErrNotFound) {
+		err = nil
 	}
-	tags = slices.DeleteFunc(tags, func(tag string) bool { _, ok := publish.ImageOf(tag); return !ok })
-	list, err := r.resolve(ctx, repo, tags)
+	return slices.DeleteFunc(tags, func(tag string) bool { return !takes(tag) }), err
+}
+
+func listsReferrers(tag string) bool { return strings.HasPrefix(tag, "sha256-") }
+
+// some copies what the tags of a repository that are taken name; of the fleet's repository in the
+// order of [sorted].
+func (r *run) some(ctx context.Context, repo string, takes func(tag string) bool) error {
+	tags, err := r.tags(ctx, repo, takes)
 	if err != nil {
 		return err
 	}
+	if repo == oci.RepoFleet {
+		tags = sorted(tags)
+	}
+	list, err := r.resolve(ctx, repo, tags)
 	for _, n := range list {
 		if err := r.copy(ctx, repo, n); err != nil {
 			return err
 		}
 	}
-	return nil
+	return err
 }
+
+// isKept tells the tags of images of services, and of loaders. Nobody signs them: overlays and
+// fleet:current name their digests.
+func isKept(tag string) bool { _, ok := publish.ImageOf(tag); return ok }
 
 // overlays copies what nodes and their machines find.
 func (r *run) overlays(ctx context.Context, tags []string) error {
@@ -194,30 +207,10 @@ func (r *run) overlays(ctx context.Context, tags []string) error {
 	return err
 }
 
-// documents copies what is in the fleet's repository, but for the versions of the keys, see
-// keys, and the reservations of publishers. fleet:current comes last: with it the copy counts.
-func (r *run) documents(ctx context.Context) error {
-	tags, err := r.From.Registry.Tags(ctx, oci.RepoFleet)
-	if err != nil && !errors.Is(err, oci.ErrNotFound) {
-		return err
-	}
-	return r.fleet(ctx, slices.DeleteFunc(tags, func(tag string) bool {
-		return reserve.IsIntent(tag) || publish.IsKeys(tag) || strings.HasPrefix(tag, "sha256-")
-	}))
-}
-
-// fleet copies some of what is in the fleet's repository.
-func (r *run) fleet(ctx context.Context, tags []string) error {
-	list, err := r.resolve(ctx, oci.RepoFleet, sorted(tags))
-	if err != nil {
-		return err
-	}
-	for _, n := range list {
-		if err := r.copy(ctx, oci.RepoFleet, n); err != nil {
-			return err
-		}
-	}
-	return nil
+// isDocument tells the tags of what is in the fleet's repository beside the versions of the keys and
+// the reservations of publishers. fleet:current comes last: with it the copy counts.
+func isDocument(tag string) bool {
+	return !reserve.IsIntent(tag) && !publish.IsKeys(tag) && !listsReferrers(tag)
 }
 
 func (r *run) copy(ctx context.Context, repo string, n named) error {

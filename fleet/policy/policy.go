@@ -52,25 +52,18 @@ func Site(s *site.Site, lifetime string) (publish.Policy, error) {
 	p.Operator, p.Epoch, p.Release = keys[site.Operator], keys[site.Epoch], keys[site.Release]
 	p.Root, p.RootThreshold, p.Attestation = keys[site.Root], s.Trust().RootThreshold, keys[site.Attestation]
 	p.Rescue, p.Beside = keys[site.Rescue], s.Trust().Beside
-	if name := s.Trust().Chain; name != "" {
-		if p.Chain, err = chain.ReadFile(name); err != nil {
-			return p, err
-		}
-	}
-	return p, nil
+	known, err := Versions(s)
+	p.Chain = known.Chain
+	return p, err
 }
 
 // SameFleet refuses a site whose versions of the keys are of another fleet.
 func SameFleet(s *site.Site) error {
-	name := s.Trust().Chain
-	if name == "" {
-		return nil
-	}
-	c, err := chain.ReadFile(name)
-	if err != nil {
+	p, err := Versions(s)
+	if err != nil || p.Chain == nil {
 		return err
 	}
-	return publish.Policy{Fleet: s.Name(), Chain: c}.SameFleet()
+	return p.SameFleet()
 }
 
 // Keys returns a policy that trusts public key files. All of the keys must have

@@ -171,7 +171,7 @@ func (f *Fleet) Services() Services {
 		if err != nil {
 			out.Trouble, lock = err.Error(), service.NewLock()
 		}
-		authored := f.Site.Services()
+		authored := f.Site.Now().Services().List
 		for i := range authored {
 			v := &authored[i]
 			one := Service{ServiceUse: view.ServiceUse{Name: v.Name, Published: []view.CommitUse{},

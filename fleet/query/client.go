@@ -171,7 +171,7 @@ func (c *Client) Node(ctx context.Context, name string) (n Node, err error) {
 // end is not one.
 const maxNodes, maxList = 1 << 20, 2 * maxAnswer
 
-// Nodes returns all nodes that meet a  They are asked for by name: that order stays
+// Nodes returns all nodes that meet a query. They are asked for by name: that order stays
 // as it is while conditions change.
 func (c *Client) Nodes(ctx context.Context, q url.Values) (list List, err error) {
 	order := view.Order(q.Get("sort"))

@@ -13,6 +13,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/caisson-os/caisson/internal/stall"
 	"github.com/caisson-os/caisson/spec/site"
 	"github.com/caisson-os/caisson/spec/site/report"
 	"github.com/caisson-os/caisson/spec/site/service"
@@ -32,13 +33,7 @@ type siteNow struct {
 	trouble error // why it is not as its files are
 
 	searching sync.Mutex
-	searched  map[string]having // by the settings that were asked for: a page is asked again at each report
-}
-
-// having holds the answer to a search.
-type having struct {
-	names []string
-	err   error
+	searched  map[string]func() ([]string, error) // by the settings that were asked for: a page is asked again at each report
 }
 
 // maxSearched is how many answers are kept.
@@ -54,15 +49,8 @@ func Follow(files fs.FS, names []string, lock func(name string) (*service.Lock, 
 
 // Keep reads the site again when its files change, until ctx ends.
 func (s *FollowedSite) Keep(ctx context.Context, every time.Duration, say func(format string, args ...any)) {
-	tick := time.NewTicker(every)
-	defer tick.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-tick.C:
-			s.again(say)
-		}
+	for stall.Rest(ctx, every) == nil {
+		s.again(say)
 	}
 }
 
@@ -93,40 +81,21 @@ func (s *FollowedSite) again(say func(format string, args ...any)) {
 // Now returns the site as it was read last.
 func (s *FollowedSite) Now() *site.Site { return s.now.Load().Site }
 
-// Find implements [Site].
-func (s *FollowedSite) Find(labels []string, set string) ([]string, error) {
-	return s.Now().Groups().Find(labels, set)
-}
-
 // Having implements [Site]. One search is made at a time.
 func (s *FollowedSite) Having(settings []string) ([]string, error) {
 	now, asked := s.now.Load(), strings.Join(settings, "\n")
 	now.searching.Lock()
 	defer now.searching.Unlock()
-	h, known := now.searched[asked]
-	if !known {
-		h.names, h.err = now.Site.Having(settings)
+	answer := now.searched[asked]
+	if answer == nil {
+		answer = sync.OnceValues(func() ([]string, error) { return now.Site.Having(settings) })
 		if len(now.searched) >= maxSearched || now.searched == nil {
-			now.searched = map[string]having{}
+			now.searched = map[string]func() ([]string, error){}
 		}
-		now.searched[asked] = h
+		now.searched[asked] = answer
 	}
-	return h.names, h.err
+	return answer()
 }
-
-// Where implements [Site].
-func (s *FollowedSite) Where(node string) (labels, sets []string) {
-	return s.Now().Groups().Where(node)
-}
-
-// Labels implements [Site].
-func (s *FollowedSite) Labels() []string { return s.Now().Groups().Labels() }
-
-// Sets implements [Site].
-func (s *FollowedSite) Sets() []string { return s.Now().Groups().Sets() }
-
-// Services implements [Site].
-func (s *FollowedSite) Services() []service.Service { return s.Now().Services().List }
 
 // Trouble implements [Site].
 func (s *FollowedSite) Trouble() error { return s.now.Load().trouble }

@@ -61,12 +61,13 @@ func TestServedSiteFollowsItsFiles(t *testing.T) {
 		said = nil
 		s.again(say)
 		s.again(say)
-		nodes, err := s.Find([]string{"rack=r1"}, "")
+		groups := s.Now().Groups()
+		nodes, err := groups.Find([]string{"rack=r1"}, "")
 		if err != nil {
 			t.Fatal(step, err)
 		}
-		if got := strings.Join(nodes, " "); got != r1 || strings.Join(s.Sets(), " ") != sets || len(s.Services()) != services {
-			t.Errorf("%s: rack=r1 is %q, sets are %q, %d services", step, got, s.Sets(), len(s.Services()))
+		if got := strings.Join(nodes, " "); got != r1 || strings.Join(groups.Sets(), " ") != sets || len(s.Now().Services().List) != services {
+			t.Errorf("%s: rack=r1 is %q, sets are %q, %d services", step, got, groups.Sets(), len(s.Now().Services().List))
 		}
 		if err := s.Trouble(); (err == nil) != (trouble == "") || err != nil && !strings.Contains(err.Error(), trouble) {
 			t.Errorf("%s: trouble is %v, want %q", step, err, trouble)

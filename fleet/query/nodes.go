@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net/url"
 	"slices"
 	"strconv"
@@ -60,7 +61,7 @@ func (f *Fleet) Read(v url.Values, usual int) (Asked, error) {
 	for name := range v {
 		if !slices.Contains(Parameters, name) {
 			return q, cli.WithHint(fmt.Errorf("unknown parameter %.60q", name),
-				cmp.Or(likeParameter(name), "one of: "+strings.Join(Parameters, ", ")))
+				cmp.Or(plain.DidYouMean(name, slices.Values(Parameters)), "one of: "+strings.Join(Parameters, ", ")))
 		}
 	}
 	var err error
@@ -88,7 +89,7 @@ func (f *Fleet) Read(v url.Values, usual int) (Asked, error) {
 	case len(q.Settings) > MaxLabels:
 		return q, fmt.Errorf("more than %d settings", MaxLabels)
 	}
-	names, err := f.Site.Find(q.Labels, q.Set)
+	names, err := f.Site.Now().Groups().Find(q.Labels, q.Set)
 	if err == nil && len(q.Settings) > 0 {
 		var having []string
 		having, err = f.Site.Having(q.Settings)
@@ -102,13 +103,6 @@ func (f *Fleet) Read(v url.Values, usual int) (Asked, error) {
 // filled returns the words of fields that somebody filled in.
 func filled(words []string) []string {
 	return slices.DeleteFunc(slices.Clone(words), func(w string) bool { return w == "" })
-}
-
-func likeParameter(name string) string {
-	if like := plain.Nearest(name, slices.Values(Parameters)); like != "" {
-		return "did you mean " + like + "?"
-	}
-	return ""
 }
 
 func number(name, text string, usual, most int) (int, error) {
@@ -138,8 +132,9 @@ func (f *Fleet) label(list []view.Line) {
 	if f.Site == nil {
 		return
 	}
+	groups := f.Site.Now().Groups()
 	for i := range list {
-		list[i].Labels, _ = f.Site.Where(list[i].Name)
+		list[i].Labels, _ = groups.Where(list[i].Name)
 	}
 }
 
@@ -173,15 +168,9 @@ type Node struct {
 func (f *Fleet) Node(ctx context.Context, name string) (Node, error) {
 	d, err := f.Hub.Node(ctx, name)
 	if errors.Is(err, hub.ErrNoNode) {
-		known := func(yield func(string) bool) {
-			for _, n := range f.Hub.Nodes() {
-				if !yield(n.Name) {
-					return
-				}
-			}
-		}
-		if like := plain.Nearest(name, known); like != "" {
-			err = cli.WithHint(err, "did you mean "+like+"?")
+		known := plain.Each(f.Hub.Nodes(), func(n view.Judged) string { return n.Name })
+		if hint := plain.DidYouMean(name, slices.Values(known)); hint != "" {
+			err = cli.WithHint(err, hint)
 		}
 	}
 	if err != nil {
@@ -189,7 +178,7 @@ func (f *Fleet) Node(ctx context.Context, name string) (Node, error) {
 	}
 	n := Node{Detail: d}
 	if f.Site != nil {
-		n.Labels, n.Sets = f.Site.Where(d.Name)
+		n.Labels, n.Sets = f.Site.Now().Groups().Where(d.Name)
 	}
 	var was, says map[string]string
 	read := false
@@ -199,15 +188,12 @@ func (f *Fleet) Node(ctx context.Context, name string) (Node, error) {
 	if d.Report != nil {
 		says = d.Report.Services
 	}
-	for name, commit := range was {
-		n.Services = append(n.Services, NodeService{name, commit, says[name], read})
+	all := map[string]string{}
+	maps.Copy(all, was)
+	maps.Copy(all, says)
+	for _, name := range slices.Sorted(maps.Keys(all)) {
+		n.Services = append(n.Services, NodeService{name, was[name], says[name], read})
 	}
-	for name, commit := range says {
-		if _, sent := was[name]; !sent {
-			n.Services = append(n.Services, NodeService{name, "", commit, read})
-		}
-	}
-	slices.SortFunc(n.Services, func(a, b NodeService) int { return cmp.Compare(a.Name, b.Name) })
 	return n, nil
 }
 

@@ -17,6 +17,7 @@ import (
 	"github.com/caisson-os/caisson/fleet/rollout"
 	"github.com/caisson-os/caisson/fleet/view"
 	"github.com/caisson-os/caisson/spec"
+	"github.com/caisson-os/caisson/spec/site"
 	"github.com/caisson-os/caisson/spec/site/service"
 )
 
@@ -32,16 +33,10 @@ type Fleet struct {
 // Site holds what a site adds to its fleet: labels and sets of nodes, and what services
 // follow, are written there and published nowhere.
 type Site interface {
-	// Find returns the nodes that have all labels, each as KEY=VALUE, and belong to the
-	// NodeSet where one is named.
-	Find(labels []string, set string) ([]string, error)
+	Now() *site.Site
 	Having(settings []string) ([]string, error) // each as 'caisson explain --where' has it
-	Labels() []string                           // each that some node has, as Find takes them
-	Where(node string) (labels, sets []string)  // as Find takes them
-	Sets() []string
-	Services() []service.Service
-	ServicesLock() (*service.Lock, error) // as it is now
-	Trouble() error                       // why it is not as its files are by now, nil where it is
+	ServicesLock() (*service.Lock, error)       // as it is now
+	Trouble() error                             // why it is not as its files are by now, nil where it is
 }
 
 // Inbox is where nodes put reports that they do not send.

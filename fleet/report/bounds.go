@@ -8,7 +8,6 @@ import (
 	"maps"
 	"reflect"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/caisson-os/caisson/internal/check"
@@ -131,12 +130,7 @@ func bound(v reflect.Value) {
 }
 
 // text is one line that prints, and not a long one.
-func text(s string) string {
-	if s = plain.Line(s); len(s) > maxText {
-		s = strings.ToValidUTF8(s[:maxText], "") + "…"
-	}
-	return s
-}
+func text(s string) string { return plain.Cut(plain.Line(s), maxText) }
 
 func texts(m map[string]string) map[string]string {
 	if m == nil {

@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/caisson-os/caisson/internal/plain"
+	"github.com/caisson-os/caisson/internal/stall"
 	"github.com/caisson-os/caisson/oci"
 	"github.com/caisson-os/caisson/oci/sign"
 	"github.com/caisson-os/caisson/spec/refusal"
@@ -88,7 +89,7 @@ func (b *Inbox) Read(ctx context.Context, nodes []string, most int) (refused map
 			is, err := b.read(ctx, node, was)
 			mu.Lock()
 			defer mu.Unlock()
-			if err != nil && b.about(err) {
+			if err != nil && (refusal.Of(err) != "" || b.Refuses(err)) { // about this report: the others are read
 				refused[node], err = err, nil
 			}
 			if err == nil {
@@ -120,10 +121,8 @@ const (
 // Keep reads the reports of nodes until ctx ends; names returns them sorted, and whether this
 // instance is the one that reads.
 func (b *Inbox) Keep(ctx context.Context, names func() (nodes []string, reads bool), say func(format string, args ...any)) {
-	tick := time.NewTicker(keepEvery)
-	defer tick.Stop()
 	failed := false
-	for {
+	for ctx.Err() == nil {
 		if nodes, reads := names(); reads {
 			within, cancel := context.WithTimeout(ctx, keepWithin)
 			refused, err := b.Read(within, nodes, keepAtOnce)
@@ -134,11 +133,7 @@ func (b *Inbox) Keep(ctx context.Context, names func() (nodes []string, reads bo
 			}
 			failed = err != nil
 		}
-		select {
-		case <-ctx.Done():
-			return
-		case <-tick.C:
-		}
+		_ = stall.Rest(ctx, keepEvery) // the loop ends with ctx
 	}
 }
 
@@ -153,9 +148,6 @@ func SayRefused(refused map[string]error, say func(format string, args ...any)) 
 		say("and %s more do not count", plain.Count(more, "report"))
 	}
 }
-
-// about reports whether an error is about one report: the others are read.
-func (b *Inbox) about(err error) bool { return refusal.Of(err) != "" || b.Refuses(err) }
 
 // read reads one report, unless it is what it was.
 func (b *Inbox) read(ctx context.Context, node string, was seen) (seen, error) {

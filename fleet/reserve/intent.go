@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/caisson-os/caisson/internal/stall"
 	"github.com/caisson-os/caisson/oci"
 )
 
@@ -115,10 +116,8 @@ func (r *Reserver) read(ctx context.Context, i Intent) (s Found, err error) {
 		if s, err = r.readOnce(ctx, i); err == nil || s.withdrawn {
 			return s, err
 		}
-		select {
-		case <-ctx.Done():
+		if stall.Rest(ctx, 100*time.Millisecond) != nil {
 			return s, ctx.Err()
-		case <-time.After(100 * time.Millisecond):
 		}
 	}
 	return s, err

@@ -20,8 +20,8 @@ type judged struct {
 
 	well map[string]time.Time // since when nodes are that soak, or did
 
-	// Of a plan with a budget: who does not have what the wave brings, and may get it; who is
-	// silent; and of whom that is not known yet.
+	// Of a plan with a budget, and of a wave that has not begun: who does not have what the wave brings,
+	// and may get it; who is silent; and of whom that is not known yet.
 	waiting []string
 	silent  map[string]string
 	unheard []string

@@ -190,16 +190,16 @@ func (l *look) onward(d Decision, runs bool) Decision {
 			case len(w.unheard) > 0: // whether they are silent is not known yet
 				d.Act, d.Wave, d.Reason = Wait, i, fmt.Sprintf("wave %s: the service was restarted and has no report of %s yet", name, first(w.unheard))
 				return d
-			case len(w.silent) > 0 && len(w.nodes) == 0:
+			case len(w.silent) > 0 && len(w.waiting) == 0:
 				d.Act, d.Wave, d.Reason = Wait, i, fmt.Sprintf("wave %s: none of its nodes reports: %s", name, some(w.silent))
 				return d
-			case len(w.silent) > len(w.nodes):
+			case len(w.silent) > len(w.waiting):
 				// The first ones that come back prove nothing for a rack that was cut off.
 				d.Act, d.Wave, d.Reason = Wait, i, fmt.Sprintf("wave %s: %d of its nodes report, it begins with %d; silent are %s",
-					name, len(w.nodes), (len(w.silent)+len(w.nodes)+1)/2, some(w.silent))
+					name, len(w.waiting), (len(w.silent)+len(w.waiting)+1)/2, some(w.silent))
 				return d
-			case len(w.nodes) > 0:
-				d.Act, d.Wave, d.Nodes = Begin, i, w.nodes
+			case len(w.waiting) > 0:
+				d.Act, d.Wave, d.Nodes = Begin, i, w.waiting
 				d.take(late)
 				return d
 			}
@@ -276,16 +276,9 @@ func (r Report) quiet(rule spec.RolloutRule, now time.Time) string {
 	return ""
 }
 
-// gathered says who would be in a wave.
-type gathered struct {
-	Verdict
-	nodes   []string
-	silent  map[string]string // node → since when
-	unheard []string          // whether they are silent is not known
-}
-
-func (l *look) gather(i int) gathered {
-	w := gathered{Verdict: Verdict{LeftOut: map[string]string{}}, silent: map[string]string{}}
+// gather says who would be in a wave: they wait.
+func (l *look) gather(i int) judged {
+	w := judged{Verdict: Verdict{LeftOut: map[string]string{}}, silent: map[string]string{}}
 	for _, name := range plain.Names(maps.Keys(l.plan.Waves[i].Nodes)) {
 		row, there := l.known.Rows[name]
 		why := l.quiet(name)
@@ -293,11 +286,11 @@ func (l *look) gather(i int) gathered {
 		case held(row, l.now) != "":
 			w.LeftOut[name] = held(row, l.now)
 		case there && row.Overlay == l.plan.Waves[i].Nodes[name]:
-			w.nodes = append(w.nodes, name) // it has it already, and is judged like the others
+			w.waiting = append(w.waiting, name) // it has it already, and is judged like the others
 		case !there && l.known.Left[name]:
 			w.LeftOut[name] = gone
 		case !there || why == "": // a new node has nothing to report yet
-			w.nodes = append(w.nodes, name)
+			w.waiting = append(w.waiting, name)
 		case l.unheard(name):
 			w.unheard = append(w.unheard, name)
 		default:

@@ -84,7 +84,8 @@ var phases = map[Verb]struct {
 func act(ctx context.Context, f *publish.Fleet, plan *spec.RolloutPlan, row spec.Rollout, verb Verb, by publish.By,
 	now int64) (s *publish.Step, err error) {
 	move := phases[verb]
-	if !slices.Contains(move.from, row.Phase) || row.Phase == spec.RolloutUndone && !anyStayed(row) {
+	stayed := slices.ContainsFunc(row.Waves, func(w spec.RolloutWave) bool { return len(w.Stayed) > 0 })
+	if !slices.Contains(move.from, row.Phase) || row.Phase == spec.RolloutUndone && !stayed {
 		return nil, fmt.Errorf("%s rollout %s: it is %s", verb, plan.Name, row.Phase)
 	}
 	if verb == Resume {
@@ -127,9 +128,4 @@ func whole(plan *spec.RolloutPlan, row spec.Rollout) int {
 		}
 	}
 	return len(row.Waves)
-}
-
-// anyStayed reports whether a node did not go back with the others.
-func anyStayed(row spec.Rollout) bool {
-	return slices.ContainsFunc(row.Waves, func(w spec.RolloutWave) bool { return len(w.Stayed) > 0 })
 }

@@ -171,9 +171,4 @@ func join(what, detail string) string {
 // maxBrief bounds what a node said, which the index and the history keep.
 const maxBrief = 300
 
-func brief(text string) string {
-	if text = plain.Line(text); len(text) > maxBrief {
-		text = strings.ToValidUTF8(text[:maxBrief], "") + "…"
-	}
-	return text
-}
+func brief(text string) string { return plain.Cut(plain.Line(text), maxBrief) }

@@ -14,6 +14,7 @@ import (
 	"github.com/caisson-os/caisson/fleet/publish"
 	"github.com/caisson-os/caisson/internal/cli"
 	"github.com/caisson-os/caisson/internal/plain"
+	"github.com/caisson-os/caisson/internal/stall"
 	"github.com/caisson-os/caisson/oci"
 	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/spec/refusal"
@@ -70,10 +71,8 @@ func (d *Driver) Run(ctx context.Context, interval time.Duration) error {
 			said = decision.Reason
 			d.Say("%s", said)
 		}
-		select {
-		case <-ctx.Done():
+		if stall.Rest(ctx, interval) != nil {
 			return fmt.Errorf("rollout %s goes on with the next run: %w", d.Name, ctx.Err())
-		case <-time.After(interval):
 		}
 	}
 }

@@ -172,17 +172,10 @@ func (s State) Write(w io.Writer) {
 	cli.Printf(w, "%s\t%s\n", s.Name, line)
 	for _, wave := range s.Waves {
 		cli.Printf(w, "  wave %s\t%s\t%s", wave.Name, wave.State, plain.Count(len(wave.Nodes), "node"))
-		if n := len(wave.Moving); n > 0 {
-			cli.Printf(w, ", %d not proved yet", n)
-		}
-		if n := len(wave.LeftOut); n > 0 {
-			cli.Printf(w, ", %d left out", n)
-		}
-		if n := len(wave.Failed); n > 0 {
-			cli.Printf(w, ", %d failed", n)
-		}
-		if n := len(wave.Stayed); n > 0 {
-			cli.Printf(w, ", %d did not go back", n)
+		for i, n := range []int{len(wave.Moving), len(wave.LeftOut), len(wave.Failed), len(wave.Stayed)} {
+			if n > 0 {
+				cli.Printf(w, ", %d %s", n, []string{"not proved yet", "left out", "failed", "did not go back"}[i])
+			}
 		}
 		cli.Printf(w, "\n")
 		if wave.Unrehearsed != "" {

@@ -318,14 +318,11 @@ func ListOf(s *site.Site, nodes []string) (out List, err error) {
 func (l List) Write(w io.Writer) {
 	t := &plain.Columns{}
 	for _, n := range l.Nodes {
-		recipient, has := n.Recipient, strings.Join(n.Needs, " ")
-		if recipient == "" {
-			recipient = "no recipient"
-		}
+		has := strings.Join(n.Needs, " ")
 		if missing := len(n.Needs) - len(n.Sealed); missing > 0 {
 			has += fmt.Sprintf(" (%s not sealed yet)", plain.Count(missing, "secret"))
 		}
-		t.Add(n.Node, recipient, has)
+		t.Add(n.Node, cmp.Or(n.Recipient, "no recipient"), has)
 	}
 	t.Print(w, "")
 }

@@ -239,31 +239,26 @@ func (x *Sealer) counts(row Row) bool {
 
 // whyAnew says why a secret is to be sealed again to nodes: not yet, or its source is another one.
 func (x *Sealer) whyAnew(name string, todo []string) string {
-	var missing, replaced, unbound, changed int
+	var nodes [4]int
 	for _, node := range todo {
 		switch row, ok := x.lock.rows[rowKey{node, name}]; {
 		case !ok:
-			missing++
+			nodes[2]++
 		case row.Recipient != x.recipients.Nodes[node].Recipient:
-			replaced++
+			nodes[3]++
 		case row.Bound == "":
-			unbound++
+			nodes[1]++
 		default:
-			changed++
+			nodes[0]++
 		}
 	}
 	var why []string
-	if changed > 0 {
-		why = append(why, "its value may have changed since it was sealed to "+plain.Count(changed, "node"))
-	}
-	if unbound > 0 {
-		why = append(why, "for "+plain.Count(unbound, "node")+" "+lockName+" has it as before rows were bound to this publisher's key")
-	}
-	if missing > 0 {
-		why = append(why, "it is not sealed to "+plain.Count(missing, "node")+" yet")
-	}
-	if replaced > 0 {
-		why = append(why, plain.Count(replaced, "node")+" to which it is sealed got another recipient")
+	for i, says := range []string{"its value may have changed since it was sealed to %s",
+		"for %s " + lockName + " has it as before rows were bound to this publisher's key", "it is not sealed to %s yet",
+		"%s to which it is sealed got another recipient"} {
+		if nodes[i] > 0 {
+			why = append(why, fmt.Sprintf(says, plain.Count(nodes[i], "node")))
+		}
 	}
 	return strings.Join(why, ", ")
 }

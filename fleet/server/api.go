@@ -29,7 +29,7 @@ func (s *Server) takeReport(w http.ResponseWriter, req *http.Request) {
 		return
 	}
 	if !s.limits.arrival(client(req)) {
-		s.tooMany(w)
+		s.tooMany(w, "reports")
 		return
 	}
 	give := s.verifies.Take(req.Context(), client(req))
@@ -43,7 +43,7 @@ func (s *Server) takeReport(w http.ResponseWriter, req *http.Request) {
 		return
 	}
 	if !s.limits.report(client(req), s.o.Hub.Owner(r.Key), r.Node) {
-		s.tooMany(w)
+		s.tooMany(w, "reports")
 		return
 	}
 	if err := s.o.Hub.Take(req.Context(), r, raw, place(req)); err != nil {
@@ -63,7 +63,7 @@ func (s *Server) takeReport(w http.ResponseWriter, req *http.Request) {
 
 func (s *Server) takeQuote(w http.ResponseWriter, req *http.Request) {
 	if !s.limits.arrival(client(req)) {
-		s.tooMany(w)
+		s.tooMany(w, "reports")
 		return
 	}
 	again, err := "", attest.ErrNonce
@@ -83,9 +83,9 @@ func (s *Server) takeQuote(w http.ResponseWriter, req *http.Request) {
 	}
 }
 
-func (s *Server) tooMany(w http.ResponseWriter) {
+func (s *Server) tooMany(w http.ResponseWriter, what string) {
 	w.Header().Set("Retry-After", "60")
-	s.fail(w, http.StatusTooManyRequests, "rate", "too many reports")
+	s.fail(w, http.StatusTooManyRequests, "rate", "too many %s", what)
 }
 
 // place returns where a node's requests come from, as far as that is known: another one cannot
@@ -103,8 +103,7 @@ func (s *Server) takeHint(w http.ResponseWriter, req *http.Request) {
 		return
 	}
 	if !s.limits.hint(client(req)) {
-		w.Header().Set("Retry-After", "60")
-		s.fail(w, http.StatusTooManyRequests, "rate", "too many hints")
+		s.tooMany(w, "hints")
 		return
 	}
 	hint, err := spec.DecodeHint(raw)
@@ -228,8 +227,7 @@ func (s *Server) lock(w http.ResponseWriter, req *http.Request, act string) {
 		return
 	}
 	if !s.limits.slot(client(req)) {
-		w.Header().Set("Retry-After", "60")
-		s.fail(w, http.StatusTooManyRequests, "rate", "too many requests for slots")
+		s.tooMany(w, "requests for slots")
 		return
 	}
 	var r lockRequest

@@ -188,8 +188,6 @@ func (s session) shares(other session) bool {
 	return s.person.Name == other.person.Name
 }
 
-func newSessions() *sessions { return &sessions{all: map[[sha256.Size]byte]session{}} }
-
 // add returns the value of a new cookie, or of a person's token. Who has very many loses the oldest of
 // their own, and never the session that a token ends with.
 func (s *sessions) add(one session) string {

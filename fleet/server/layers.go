@@ -4,7 +4,6 @@ package server
 
 import (
 	"context"
-	"net/http"
 	"slices"
 	"time"
 
@@ -80,8 +79,4 @@ func (s *Server) layers(ctx context.Context) Layers {
 		out.Layers = append(out.Layers, l)
 	}
 	return out
-}
-
-func (s *Server) layersPage(req *http.Request) (int, any, error) {
-	return http.StatusOK, map[string]any{"In": s.layers(req.Context()), "Registry": s.o.Registry}, nil
 }

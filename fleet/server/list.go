@@ -52,9 +52,10 @@ func (p nodeList) page(req *http.Request) (int, any, error) {
 		"Words": view.Choices(p.fleet.Hub.Nodes())}
 	var keys []string
 	if p.fleet.Site != nil {
-		labels := p.fleet.Site.Labels()
+		groups := p.fleet.Site.Now().Groups()
+		labels := groups.Labels()
 		keys = labelKeys(labels)
-		data["Sets"], data["Labels"], data["Keys"] = p.fleet.Site.Sets(), labels[:min(len(labels), maxOffered)], keys[:min(len(keys), maxOffered)]
+		data["Sets"], data["Labels"], data["Keys"] = groups.Sets(), labels[:min(len(labels), maxOffered)], keys[:min(len(keys), maxOffered)]
 	}
 	if by := v.Get("group"); by != "" && !slices.Contains(keys, by) {
 		err = cmp.Or(err, noLabel(by, keys))
@@ -135,13 +136,13 @@ type labelGroup struct {
 
 // groups counts the nodes of a list by a label: those in trouble first.
 func (p nodeList) groups(q query.Asked, by string, link func(label string) string) (list []labelGroup, more int) {
-	found := map[string]*labelGroup{}
+	found, where := map[string]*labelGroup{}, p.fleet.Site.Now().Groups()
 	for _, n := range p.fleet.Hub.Nodes() {
 		if !q.Matches(n) {
 			continue
 		}
 		g := labelGroup{}
-		labels, _ := p.fleet.Site.Where(n.Name)
+		labels, _ := where.Where(n.Name)
 		for _, label := range labels {
 			if value, ok := strings.CutPrefix(label, by+"="); ok {
 				g = labelGroup{Value: value, Link: label}
@@ -181,13 +182,11 @@ func labelKeys(labels []string) []string {
 }
 
 func noLabel(key string, keys []string) error {
-	hint := "the site of this service has: " + strings.Join(keys[:min(len(keys), 10)], ", ")
-	if like := plain.Nearest(key, slices.Values(keys)); like != "" {
-		hint = "did you mean " + like + "?"
-	} else if len(keys) == 0 {
-		hint = "labels are in the site, and --site names that"
+	has := "labels are in the site, and --site names that"
+	if len(keys) > 0 {
+		has = "the site of this service has: " + strings.Join(keys[:min(len(keys), 10)], ", ")
 	}
-	return cli.WithHint(fmt.Errorf("no node has a label %.60q", key), hint)
+	return cli.WithHint(fmt.Errorf("no node has a label %.60q", key), cmp.Or(plain.DidYouMean(key, slices.Values(keys)), has))
 }
 
 // addresses returns how a word of the address is changed; the list begins anew.
@@ -263,7 +262,8 @@ func columns(now view.Order, names []string, link func(name, value string) strin
 	list := slices.Clone(allColumns)
 	for _, name := range names {
 		if !slices.ContainsFunc(list, func(c column) bool { return c.Name == name }) {
-			return list, fmt.Errorf("unknown column %.60q. One of: %s", name, columnNames())
+			all := plain.Each(list, func(c column) string { return c.Name })
+			return list, fmt.Errorf("unknown column %.60q. One of: %s", name, strings.Join(all, ", "))
 		}
 	}
 	for i := range list {
@@ -281,8 +281,4 @@ func columns(now view.Order, names []string, link func(name, value string) strin
 		c.Link = link("sort", string(to))
 	}
 	return list, nil
-}
-
-func columnNames() string {
-	return strings.Join(plain.Each(allColumns, func(c column) string { return c.Name }), ", ")
 }

@@ -45,12 +45,11 @@ func (s *site) knows(text string) {
 	if report.Err() != nil {
 		s.Fatal(report.Problems)
 	}
-	s.server.o.Site = &known{Groups: read.Groups(), site: read}
+	s.server.o.Site = &known{site: read}
 }
 
 // known is a site with its lock as the test wants it.
 type known struct {
-	authored.Groups
 	site    *authored.Site
 	wrong   error
 	trouble error
@@ -67,7 +66,7 @@ func (k *known) Trouble() error { return k.trouble }
 
 func (k *known) Having(settings []string) ([]string, error) { return k.site.Having(settings) }
 
-func (k *known) Services() []service.Service { return k.site.Services().List }
+func (k *known) Now() *authored.Site { return k.site }
 
 func (k *known) ServicesLock() (*service.Lock, error) { return k.site.Services().CopyLock(), k.wrong }
 

@@ -10,7 +10,6 @@ import (
 	"github.com/invopop/jsonschema"
 
 	"github.com/caisson-os/caisson/fleet/history"
-	"github.com/caisson-os/caisson/fleet/hub"
 	"github.com/caisson-os/caisson/fleet/query"
 	"github.com/caisson-os/caisson/fleet/view"
 )
@@ -20,9 +19,7 @@ var answers = map[string]any{
 	"GET /v1/summary": query.Summary{}, "GET /v1/nodes": query.List{}, "GET /v1/rollouts": Rollouts{},
 	"GET /v1/nodes/{node}": query.Node{}, "GET /v1/services": query.Services{}, "GET /v1/layers": Layers{},
 	"GET /v1/unknown": Unknown{}, "GET /v1/generations": []history.Entry{}, "GET /v1/generations/{range}": history.Difference{},
-	"GET /v1/slots": struct {
-		Groups []hub.Group `json:"groups"`
-	}{},
+	"GET /v1/slots": Slots{},
 }
 
 // orders name the columns that a list is sorted by, from either end.

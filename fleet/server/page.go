@@ -202,12 +202,9 @@ func (s *Server) noPage(w http.ResponseWriter, req *http.Request) {
 	s.show(w, req, http.StatusNotFound, page{Title: "No such page", text: "nowhere.html"}, nil)
 }
 
-func (s *Server) slotsPage(req *http.Request) (int, any, error) {
-	return http.StatusOK, map[string]any{"Groups": s.o.Hub.Slots(), "As": s.asOperator(req)}, nil
-}
-
-func (s *Server) loginPage(req *http.Request) (int, any, error) {
-	return http.StatusOK, s.loginForm(req.URL.Query().Get("to"), ""), nil
+// Slots holds what GET /v1/slots answers.
+type Slots struct {
+	Groups []hub.Group `json:"groups"`
 }
 
 // loginForm is the content of the page for logging in, and why somebody is not logged in.

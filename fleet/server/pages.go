@@ -30,7 +30,9 @@ var allPages = []page{
 		return nodeList{s.fleet(), s.asReader(req), s.publishes}.page(req)
 	}},
 	{"/nodes/{node}", "", false, Reader, "node.html", (*Server).nodePage}, // its title is the node's name
-	{"/layers", "Layers", true, Reader, "layers.html", (*Server).layersPage},
+	{"/layers", "Layers", true, Reader, "layers.html", func(s *Server, req *http.Request) (int, any, error) {
+		return http.StatusOK, map[string]any{"In": s.layers(req.Context()), "Registry": s.o.Registry}, nil
+	}},
 	{"/generations", "Generations", true, Reader, "generations.html", func(s *Server, req *http.Request) (int, any, error) {
 		return generations{s.o.Past, s.looks}.list(req)
 	}},
@@ -42,7 +44,9 @@ var allPages = []page{
 	{"/rollouts", "Rollouts", true, Reader, "rollouts.html", (*Server).rolloutsPage},
 	{"/windows", "Windows", true, Reader, "windows.html",
 		func(s *Server, _ *http.Request) (int, any, error) { return http.StatusOK, s.fleet().Agenda(), nil }},
-	{"/slots", "Slots", true, Reader, "slots.html", (*Server).slotsPage},
+	{"/slots", "Slots", true, Reader, "slots.html", func(s *Server, req *http.Request) (int, any, error) {
+		return http.StatusOK, map[string]any{"Groups": s.o.Hub.Slots(), "As": s.asOperator(req)}, nil
+	}},
 	{"/unknown", "Unknown machines", true, Reader, "unknown.html", (*Server).unknownPage},
 	{"/replace/{node}", "", false, Reader, "replace.html", (*Server).replacePage}, // its title is the node's name
 	{"/audit", "Audit log", true, Reader, "audit.html",
@@ -50,7 +54,9 @@ var allPages = []page{
 	login,
 }
 
-var login = page{"/login", "Log in", false, Nobody, "login.html", (*Server).loginPage}
+var login = page{"/login", "Log in", false, Nobody, "login.html", func(s *Server, req *http.Request) (int, any, error) {
+	return http.StatusOK, s.loginForm(req.URL.Query().Get("to"), ""), nil
+}}
 
 // pattern is the page's path for [http.ServeMux].
 func (p page) pattern() string {

@@ -13,6 +13,7 @@ package server
 
 import (
 	"context"
+	"crypto/sha256"
 	"embed"
 	"encoding/json"
 	"errors"
@@ -92,7 +93,7 @@ var files embed.FS
 
 // New returns the handler. Streams of events end with ctx.
 func New(ctx context.Context, o Options) (*Server, error) {
-	s := &Server{o: o, ctx: ctx, sessions: newSessions(), limits: newLimits(),
+	s := &Server{o: o, ctx: ctx, sessions: &sessions{all: map[[sha256.Size]byte]session{}}, limits: newLimits(),
 		streams: httpserver.NewQuota(maxStreams, clientStreams), verifies: httpserver.NewTurns(maxVerifies, verifiesOf(o))}
 	s.guards, s.bindings = s.guardList(), bindings
 	if o.Tokens != nil && o.Tokens.shutOut() {
@@ -161,7 +162,7 @@ func (s *Server) routes() []route {
 			"kinds of changes, and the changes of nodes that changed alike; 45 is what 45 changed, 41.. goes up to now, and " +
 			"with node it is about that one. With node and beside: in what that differs from another one now.", s.getGenerations},
 		{"GET /v1/slots", Reader, "Groups of slots and who holds them.",
-			s.gives(func(context.Context) any { return map[string]any{"groups": s.o.Hub.Slots()} })},
+			s.gives(func(context.Context) any { return Slots{s.o.Hub.Slots()} })},
 		{"GET /v1/events", Reader, "Server-sent events: 'change' after each change, at most one a second.", s.events},
 		{"POST /v1/nodes/{node}/accept", Operator, "Accept a key for a node: the one that is offered, an earlier one, one " +
 			"that has not reported yet, or the one that counts, to pin it. The body is its id. Or, by a digest, what its TPM " +

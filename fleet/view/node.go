@@ -156,10 +156,8 @@ func (c Condition) rank() int {
 
 // KindOf returns the row of a condition.
 func KindOf(c Condition) Kind {
-	for _, k := range Kinds {
-		if k.Condition == c {
-			return k
-		}
+	if i := c.rank(); i >= 0 {
+		return Kinds[i]
 	}
 	return Kind{Condition: c}
 }

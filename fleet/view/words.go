@@ -79,10 +79,7 @@ func (q Query) Check(nodes []Judged) error {
 		return nil
 	}
 	if code, ok := strings.CutPrefix(q.Sync, "refused:"); ok {
-		codes := make([]string, 0, len(refusal.Codes()))
-		for _, c := range refusal.Codes() {
-			codes = append(codes, string(c))
-		}
+		codes := plain.Each(refusal.Codes(), func(c refusal.Code) string { return string(c) })
 		if slices.Contains(codes, code) {
 			return nil
 		}

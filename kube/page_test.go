@@ -72,7 +72,7 @@ func TestBoundsOfThePage(t *testing.T) {
 		"drain.Pause": int64(drain.Pause / time.Second), "drain.MaxAsked": drain.MaxAsked, "--drain-most": 1, "drain.Believed": int64(drain.Believed / time.Hour),
 		"cluster.MaxValues": cluster.MaxValues, "cluster.MaxTogether": cluster.MaxTogether, "cluster.MaxItems": cluster.MaxItems, "calendar.MaxRules": calendar.MaxRules,
 		"admit.MaxQuestion": admit.MaxQuestion, "admit.MaxAsked": admit.MaxAsked, "admit.MaxConns": admit.MaxConns,
-		"server.maxVerifies": written(t, "server.go", "maxVerifies"), "server.maxStreams": written(t, "events.go", "maxStreams"), "httpserver.Share": httpserver.Share,
+		"server.maxVerifies": written(t, "server.go", "maxVerifies"), "server.maxStreams": written(t, "api.go", "maxStreams"), "httpserver.Share": httpserver.Share,
 	}
 	text, err := os.ReadFile(filepath.Join("..", "docs", "security.md"))
 	if err != nil {
@@ -92,7 +92,7 @@ func TestBoundsOfThePage(t *testing.T) {
 	if !maps.Equal(got, want) {
 		t.Errorf("the page has %v\nthe constants are %v", got, want)
 	}
-	if written(t, "events.go", "maxStreams")/written(t, "events.go", "clientStreams") != httpserver.Share || httpserver.UsualConns/httpserver.UsualPerClient < httpserver.Share {
+	if written(t, "api.go", "maxStreams")/written(t, "api.go", "clientStreams") != httpserver.Share || httpserver.UsualConns/httpserver.UsualPerClient < httpserver.Share {
 		t.Error("one address has more than its part")
 	}
 	main, err := os.ReadFile(filepath.Join("cmd", "caisson-kube", "main.go"))

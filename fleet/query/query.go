@@ -10,12 +10,23 @@
 package query
 
 import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
 	"time"
 
 	"github.com/caisson-os/caisson/fleet/commits"
 	"github.com/caisson-os/caisson/fleet/hub"
 	"github.com/caisson-os/caisson/fleet/rollout"
 	"github.com/caisson-os/caisson/fleet/view"
+	"github.com/caisson-os/caisson/internal/cli"
+	"github.com/caisson-os/caisson/internal/plain"
 	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/spec/site"
 	"github.com/caisson-os/caisson/spec/site/service"
@@ -90,6 +101,235 @@ func (f *Fleet) lately(now time.Time) []rollout.Brief {
 	for _, r := range f.Hub.Rollouts() {
 		if b := r.Brief(now); !b.Ended() || now.Sub(b.Since) < 24*time.Hour {
 			list = append(list, b)
+		}
+	}
+	return list
+}
+
+// List holds what GET /v1/nodes answers.
+type List struct {
+	Nodes []view.Line `json:"nodes"`
+	All   int         `json:"all"` // that meet the query
+	From  int         `json:"from"`
+	Note  string      `json:"note,omitempty"` // which word of the query no node at all meets
+}
+
+// Caps on a query.
+const (
+	MaxListed = 1000 // nodes on a page of a list
+	MaxLabels = 16   // that a query names, and as many settings: each is looked for at each node
+)
+
+// Asked is a query as an address has it.
+type Asked struct {
+	view.Query
+	Labels     []string // KEY=VALUE
+	Set        string
+	Settings   []string // KIND/KEY or KIND/KEY=VALUE
+	From, Most int
+}
+
+var errNoSite = errors.New("labels, sets and settings of nodes are in the site, and this service was started without one: --site names it")
+
+// Parameters are the query parameters of GET /v1/nodes.
+var Parameters = []string{"q", "condition", "layer", "version", "sync", "health", "service", "commit", "differs",
+	"label", "set", "setting", "sort", "from", "most"}
+
+// Read reads a query of an address, which lists as many nodes as usual where it does not
+// say how many. An error is about the query: a word that nothing can meet is one, for the
+// empty list that would come of it says that all is well.
+func (f *Fleet) Read(v url.Values, usual int) (Asked, error) {
+	q := Asked{Set: v.Get("set"), Query: view.Query{Text: v.Get("q"), Condition: view.Condition(v.Get("condition")),
+		Layer: v.Get("layer"), Version: v.Get("version"),
+		Sync: v.Get("sync"), Health: v.Get("health"), Service: v.Get("service"), Commit: v.Get("commit"), Sort: view.Order(v.Get("sort"))}}
+	q.Labels, q.Settings = filled(v["label"]), filled(v["setting"])
+	for name := range v {
+		if !slices.Contains(Parameters, name) {
+			return q, cli.WithHint(fmt.Errorf("unknown parameter %.60q", name),
+				cmp.Or(plain.DidYouMean(name, slices.Values(Parameters)), "one of: "+strings.Join(Parameters, ", ")))
+		}
+	}
+	var err error
+	if text := v.Get("differs"); text != "" {
+		if q.Differs, err = strconv.ParseBool(text); err != nil {
+			return q, fmt.Errorf("differs is 1 or 0, not %.60q", text)
+		}
+	}
+	if q.From, err = number("from", v.Get("from"), 0, 1<<30); err != nil {
+		return q, err
+	}
+	if q.Most, err = number("most", v.Get("most"), usual, MaxListed); err != nil {
+		return q, err
+	}
+	if err := q.Check(f.Hub.Nodes()); err != nil {
+		return q, err
+	}
+	switch {
+	case len(q.Labels)+len(q.Settings) == 0 && q.Set == "":
+		return q, nil
+	case f.Site == nil:
+		return q, errNoSite
+	case len(q.Labels) > MaxLabels:
+		return q, fmt.Errorf("more than %d labels", MaxLabels)
+	case len(q.Settings) > MaxLabels:
+		return q, fmt.Errorf("more than %d settings", MaxLabels)
+	}
+	names, err := f.Site.Now().Groups().Find(q.Labels, q.Set)
+	if err == nil && len(q.Settings) > 0 {
+		var having []string
+		having, err = f.Site.Having(q.Settings)
+		q.Named(having)
+		names = slices.DeleteFunc(names, func(name string) bool { return !q.Among[name] })
+	}
+	q.Named(names)
+	return q, err
+}
+
+// filled returns the words of fields that somebody filled in.
+func filled(words []string) []string {
+	return slices.DeleteFunc(slices.Clone(words), func(w string) bool { return w == "" })
+}
+
+func number(name, text string, usual, most int) (int, error) {
+	if text == "" {
+		return usual, nil
+	}
+	n, err := strconv.ParseUint(text, 10, 62)
+	if err != nil {
+		return 0, fmt.Errorf("%s is a number, not %.60q", name, text)
+	}
+	return int(min(n, uint64(most))), nil
+}
+
+// List returns the nodes that meet a query, from one place on.
+func (f *Fleet) List(q Asked) List {
+	nodes := f.Hub.Nodes()
+	l := List{From: q.From}
+	if l.Nodes, l.All = view.Select(nodes, q.Query, q.From, q.Most, f.Hub.Now()); l.All == 0 {
+		l.Nodes, l.Note = []view.Line{}, q.Nobody(nodes)
+	}
+	f.label(l.Nodes)
+	return l
+}
+
+// label adds what the site says of nodes.
+func (f *Fleet) label(list []view.Line) {
+	if f.Site == nil {
+		return
+	}
+	groups := f.Site.Now().Groups()
+	for i := range list {
+		list[i].Labels, _ = groups.Where(list[i].Name)
+	}
+}
+
+// Nodes returns all nodes that meet a query, which is as GET /v1/nodes has it.
+func (f *Fleet) Nodes(v url.Values) (List, error) {
+	q, err := f.Read(v, MaxListed)
+	if err != nil {
+		return List{}, err
+	}
+	q.From, q.Most = 0, len(f.Hub.Nodes())
+	return f.List(q), nil
+}
+
+// NodeService is a service of one node.
+type NodeService struct {
+	Name      string `json:"name"`
+	Published string `json:"published,omitempty"` // commit; none where it was not sent, or that was not read yet
+	Reported  string `json:"reported,omitempty"`  // commit
+	Read      bool   `json:"read"`                // what it was sent is known
+}
+
+// Node holds what GET /v1/nodes/{node} answers.
+type Node struct {
+	*hub.Detail
+	Labels   []string      `json:"labels,omitempty"` // of the site, each as KEY=VALUE
+	Sets     []string      `json:"sets,omitempty"`   // NodeSets of the site that it belongs to
+	Services []NodeService `json:"services,omitempty"`
+}
+
+// Node returns one node with its services.
+func (f *Fleet) Node(ctx context.Context, name string) (Node, error) {
+	d, err := f.Hub.Node(ctx, name)
+	if errors.Is(err, hub.ErrNoNode) {
+		known := plain.Each(f.Hub.Nodes(), func(n view.Judged) string { return n.Name })
+		if hint := plain.DidYouMean(name, slices.Values(known)); hint != "" {
+			err = cli.WithHint(err, hint)
+		}
+	}
+	if err != nil {
+		return Node{}, err
+	}
+	n := Node{Detail: d}
+	if f.Site != nil {
+		n.Labels, n.Sets = f.Site.Now().Groups().Where(d.Name)
+	}
+	var was, says map[string]string
+	read := false
+	if d.Published != nil {
+		was, read = f.sent(d.Published.Overlay)
+	}
+	if d.Report != nil {
+		says = d.Report.Services
+	}
+	all := map[string]string{}
+	maps.Copy(all, was)
+	maps.Copy(all, says)
+	for _, name := range slices.Sorted(maps.Keys(all)) {
+		n.Services = append(n.Services, NodeService{name, was[name], says[name], read})
+	}
+	return n, nil
+}
+
+// Still is something that a machine has as a node, which another machine in its place gets or waits for.
+type Still struct {
+	What    string `json:"what"` // key, slot, hold, rollout, secrets, known host
+	Says    string `json:"says"`
+	Command string `json:"command,omitempty"` // that ends it, ready for a shell
+}
+
+// Commands write commands as who asks would have to type them.
+type Commands struct {
+	Looks, Publishes func(verb, more string) string // at the registry of the fleet
+	Service          string                         // ends one that takes an operator at the service
+}
+
+// Still lists what the machine of a node has, for who replaces it.
+func (n Node) Still(rollouts []rollout.State, c Commands) []Still {
+	list := []Still{}
+	if n.Key != "" {
+		s := Still{What: "key", Says: plain.Sprintf("its reports count, by the %s key %s, until another key is accepted", n.Grade, n.Key)}
+		if n.Offered != nil {
+			s.Says += "; another one reports: accept it where caisson-agent report on the new machine prints it"
+			s.Command = "caisson fleet accept " + n.Name + " " + cli.ShellWord(n.Offered.Report.Key) + c.Service
+		}
+		list = append(list, s)
+	}
+	for _, l := range n.Slots {
+		list = append(list, Still{"slot", plain.Sprintf("of %s, since %s", l.Group, plain.Time(l.Since)),
+			"caisson fleet slots release " + cli.ShellWord(l.Group) + " " + n.Name + ` --reason "…"` + c.Service})
+	}
+	if n.Published != nil {
+		for _, h := range n.Published.Holds {
+			verb := "forward"
+			if h.Kind == spec.HoldPause {
+				verb = "resume"
+			}
+			list = append(list, Still{"hold", plain.Sprintf("%s: %s; it stays for the new machine", h.Kind, h.Reason),
+				c.Publishes(verb, " --node "+n.Name)})
+		}
+	}
+	for _, r := range rollouts {
+		if (spec.Rollout{Phase: r.Phase}).Ended() {
+			continue
+		}
+		for _, w := range r.Waves {
+			if slices.Contains(w.Nodes, n.Name) {
+				list = append(list, Still{"rollout", plain.Sprintf(
+					"%s, wave %s, which is %s: publish refuses the node until the rollout has ended, or is aborted", r.Name, w.Name, w.State),
+					c.Looks("rollout status", " "+cli.ShellWord(r.Name))})
+			}
 		}
 	}
 	return list

@@ -16,7 +16,7 @@ import (
 // query, and no other. What it reads are the strings at the variable v, and behind
 // number.
 func TestOpenAPINodeQuery(t *testing.T) {
-	file, err := parser.ParseFile(token.NewFileSet(), "../query/nodes.go", nil, 0)
+	file, err := parser.ParseFile(token.NewFileSet(), "../query/query.go", nil, 0)
 	if err != nil {
 		t.Fatal(err)
 	}

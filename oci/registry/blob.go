@@ -95,7 +95,7 @@ func (s *server) putData(ctx context.Context, repo string, d oci.Descriptor) err
 	}
 	err := s.putSmall(ctx, repo, d)
 	if err != nil && ctx.Err() == nil {
-		err = s.putBlob(ctx, repo, d, opener(d))
+		err = s.putBlob(ctx, repo, d, func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(d.Data)), nil })
 	}
 	if err == nil && empty {
 		s.empty.Store(repo, true)

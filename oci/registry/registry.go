@@ -17,7 +17,6 @@
 package registry
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"errors"
@@ -158,11 +157,6 @@ func (r *Registry) PutData(ctx context.Context, repo string, d oci.Descriptor) e
 		return err
 	}
 	return r.place.putData(ctx, repo, d)
-}
-
-// opener gives the data of a descriptor.
-func opener(d oci.Descriptor) Opener {
-	return func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(d.Data)), nil }
 }
 
 // PutManifest stores a manifest or an index, whose blobs are there, and points

@@ -33,6 +33,7 @@ import (
 	"github.com/caisson-os/caisson/internal/cli"
 	"github.com/caisson-os/caisson/internal/digest"
 	"github.com/caisson-os/caisson/internal/mediatype"
+	"github.com/caisson-os/caisson/internal/plain"
 	"github.com/caisson-os/caisson/layers/image"
 	"github.com/caisson-os/caisson/spec"
 )
@@ -62,11 +63,7 @@ type Options struct {
 // Settle gives the users of all variants their numbers, see [accounts.Settle].
 // previous is the ledger of the layers before.
 func Settle(recipes []spec.Recipe, previous []spec.Account) ([]spec.Account, error) {
-	var all []spec.Accounts
-	for _, r := range recipes {
-		all = append(all, r.Accounts)
-	}
-	return accounts.Settle(all, previous)
+	return accounts.Settle(plain.Each(recipes, func(r spec.Recipe) spec.Accounts { return r.Accounts }), previous)
 }
 
 // Leave says who of those that left the fleet stays in a layer, see [accounts.Leave].

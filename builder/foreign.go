@@ -20,6 +20,7 @@ import (
 	"github.com/caisson-os/caisson/builder/root"
 	"github.com/caisson-os/caisson/internal/digest"
 	"github.com/caisson-os/caisson/internal/durable"
+	"github.com/caisson-os/caisson/internal/plain"
 	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/spec/timeservice"
 )
@@ -62,10 +63,7 @@ func (b *build) openForeign(ctx context.Context) (*foreign, error) {
 	}
 	var err error
 	f.status, err = f.read(ctx, "var/lib/dpkg/status")
-	if err != nil {
-		return nil, err
-	}
-	return &f, nil
+	return &f, err
 }
 
 func lastSaid(err error) string {
@@ -129,9 +127,7 @@ func (b *build) wanted() spec.Packages {
 	if b.foreign != nil {
 		more, there = append(more, b.baseNames()...), b.foreign.installed("")
 	}
-	for _, pkg := range p.Install {
-		there = append(there, pkg.Name)
-	}
+	there = append(there, plain.Each(p.Install, func(pkg spec.Package) string { return pkg.Name })...)
 	p.Install = slices.DeleteFunc(slices.Clone(p.Install), func(pkg spec.Package) bool { return pkg.Name == modules.Manager })
 	for _, name := range more {
 		if !slices.Contains(there, name) {

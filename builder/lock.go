@@ -16,6 +16,7 @@ import (
 	"github.com/caisson-os/caisson/builder/apt"
 	"github.com/caisson-os/caisson/internal/durable"
 	"github.com/caisson-os/caisson/internal/ownfiles"
+	"github.com/caisson-os/caisson/internal/plain"
 	"github.com/caisson-os/caisson/spec"
 )
 
@@ -48,10 +49,12 @@ func (l *LockFile) For(variant string) (own *Lock, others []Lock) {
 		return nil, nil
 	}
 	its := l.Variants[variant]
-	for _, name := range slices.Sorted(maps.Keys(l.Variants)) {
-		others = append(others, l.Variants[name])
-	}
-	return &its, others
+	return &its, l.All()
+}
+
+// All returns the locks in the order of the names of their variants.
+func (l *LockFile) All() []Lock {
+	return plain.Each(slices.Sorted(maps.Keys(l.Variants)), func(name string) Lock { return l.Variants[name] })
 }
 
 // LockKind is the kind of a [LockFile].
@@ -211,11 +214,9 @@ type KeyChange struct {
 }
 
 // CompareKeys lists the archives of new that no key of old signs any more, sorted.
-func CompareKeys(old, new Lock) (changes []KeyChange) {
-	for _, now := range new.SignedBy {
-		if from := old.SignedBy.Of(now.Archive); len(from) > 0 && !apt.Agree(from, now.Keys) {
-			changes = append(changes, KeyChange{now.Archive, from, now.Keys})
-		}
-	}
-	return changes
+func CompareKeys(old, new Lock) []KeyChange {
+	return plain.Pick(new.SignedBy, func(now apt.Signer) (KeyChange, bool) {
+		from := old.SignedBy.Of(now.Archive)
+		return KeyChange{now.Archive, from, now.Keys}, len(from) > 0 && !apt.Agree(from, now.Keys)
+	})
 }

@@ -111,10 +111,7 @@ func BaseAccounts(ctx context.Context, recipe spec.Recipe, o Options) ([]spec.Ac
 		return nil, err
 	}
 	text, err := f.read(ctx, "etc/passwd")
-	if err != nil {
-		return nil, err
-	}
-	return accounts.PeopleIn(text), nil
+	return accounts.PeopleIn(text), err
 }
 
 // Reserve adds rows of a base to a ledger. What the ledger has already stays: a

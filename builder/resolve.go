@@ -34,13 +34,7 @@ import (
 // Check refuses a recipe that no step could make, naming every problem. It
 // touches no file and asks no archive.
 func Check(r spec.Recipe) error {
-	n := 0
-	for _, set := range []bool{r.Base.Debian != nil, r.Base.OCI != "", r.Base.Tar != ""} {
-		if set {
-			n++
-		}
-	}
-	if n != 1 {
+	if rules.Given(r.Base.Debian != nil, r.Base.OCI != "", r.Base.Tar != "") != 1 {
 		return errors.New("layer.base: exactly one of debian, oci and tar belongs there")
 	}
 	if r.Kernel == "" {

@@ -5,7 +5,6 @@ package builder
 import (
 	"context"
 	"crypto/sha256"
-	"encoding/hex"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -15,6 +14,7 @@ import (
 	"time"
 
 	"github.com/caisson-os/caisson/internal/digest"
+	"github.com/caisson-os/caisson/internal/plain"
 
 	"github.com/caisson-os/caisson/builder/root"
 	"github.com/caisson-os/caisson/internal/durable"
@@ -164,8 +164,7 @@ func (b *build) key(s step) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	sum := sha256.Sum256(data)
-	return hex.EncodeToString(sum[:]), nil
+	return digest.Hex(digest.Of(data)), nil
 }
 
 // epochOf is the latest date that a file of the step's image can have.
@@ -181,9 +180,7 @@ func (b *build) run(ctx context.Context, s step, work string) (made, error) {
 	if b.options.Again {
 		r.Host = "elsewhere"
 	}
-	for _, name := range s.below(b) {
-		r.Lowers = append(r.Lowers, filepath.Join(b.done[name].dir, "tree"))
-	}
+	r.Lowers = plain.Each(s.below(b), func(name string) string { return filepath.Join(b.done[name].dir, "tree") })
 	if s.files != nil {
 		files, f, err := s.files(ctx, b, r, work)
 		return made{Blobs: files, Facts: f}, err

@@ -24,6 +24,7 @@ import (
 	"github.com/caisson-os/caisson/internal/durable"
 	"github.com/caisson-os/caisson/internal/paths"
 	"github.com/caisson-os/caisson/internal/perhost"
+	"github.com/caisson-os/caisson/internal/plain"
 	"github.com/caisson-os/caisson/packaging/systemd"
 	"github.com/caisson-os/caisson/spec"
 )
@@ -190,12 +191,9 @@ func (b *build) installed(step string, r *root.Root) (facts, error) {
 	if err != nil {
 		return facts{}, err
 	}
-	from := map[string]string{}
-	for _, list := range [][]apt.Deb{b.chosen.Base, b.chosen.Packages} {
-		for _, d := range list {
-			from[d.Name+" "+d.Version] = d.SHA256
-		}
-	}
+	from := plain.Map(slices.Concat(b.chosen.Base, b.chosen.Packages), func(d apt.Deb) (key, sum string) {
+		return d.Name + " " + d.Version, d.SHA256
+	})
 	for i := range all {
 		all[i].SHA256 = from[all[i].Name+" "+all[i].Version]
 	}
@@ -428,12 +426,9 @@ func makeUEFI(_ context.Context, b *build, r *root.Root, dir string) (files []fi
 
 // lacking names the modules that find no firmware, and the packages that have it.
 func lacking(r boot.Report) string {
-	var list []string
-	for _, name := range slices.Sorted(maps.Keys(r.Lacking)) {
-		if name != "" { // no package has it: nothing can be done
-			list = append(list, fmt.Sprintf("%s (package %s)", strings.Join(r.Lacking[name], ", "), name))
-		}
-	}
+	list := plain.Pick(slices.Sorted(maps.Keys(r.Lacking)), func(name string) (string, bool) { // without a package nothing can be done
+		return fmt.Sprintf("%s (package %s)", strings.Join(r.Lacking[name], ", "), name), name != ""
+	})
 	if list == nil {
 		return ""
 	}
@@ -453,11 +448,7 @@ func (b *build) origins(debs []apt.Deb) []string {
 }
 
 func sums(debs []apt.Deb) []string {
-	all := []string{}
-	for _, d := range debs {
-		all = append(all, d.SHA256)
-	}
-	return all
+	return append([]string{}, plain.Each(debs, func(d apt.Deb) string { return d.SHA256 })...)
 }
 
 func mb(n int64) float64 { return float64(n) / 1e6 }

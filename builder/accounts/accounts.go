@@ -12,6 +12,7 @@ package accounts
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -25,6 +26,7 @@ import (
 
 	"github.com/caisson-os/caisson/builder/root"
 	"github.com/caisson-os/caisson/internal/paths"
+	"github.com/caisson-os/caisson/internal/plain"
 	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/spec/rules"
 	"github.com/caisson-os/caisson/spec/rules/credential"
@@ -44,10 +46,7 @@ func Bake(ctx context.Context, r *root.Root, a spec.Accounts, fleet []spec.Accou
 	if err := possible(a, ledger, db); err != nil {
 		return nil, err
 	}
-	users := map[string]spec.User{}
-	for _, u := range a.Users {
-		users[u.Name] = u
-	}
+	users := plain.Map(a.Users, func(u spec.User) (string, spec.User) { return u.Name, u })
 	day := strconv.FormatInt(epoch/86400, 10)
 	for _, row := range ledger {
 		u, active := users[row.Name]
@@ -150,12 +149,7 @@ const unmanagedFile = "/etc/ssh/sshd_config.d/01-caisson-unmanaged.conf"
 
 // unmanaged writes that exception; for all others sshd reads the layer's keys only.
 func unmanaged(r *root.Root, users []spec.User) error {
-	var names []string
-	for _, u := range users {
-		if u.Keys == nil {
-			names = append(names, u.Name)
-		}
-	}
+	names := plain.Pick(users, func(u spec.User) (string, bool) { return u.Name, u.Keys == nil })
 	if len(names) == 0 {
 		return nil
 	}
@@ -260,10 +254,7 @@ const usualBuiltin = "ubuntu"
 // in (keys or password) and sudo for that. One that does not gets what Divingbell
 // does: there must be sudo with a password, for the console, and sudo with keys.
 func builtin(a spec.Accounts, db *database) {
-	name := a.Builtin
-	if name == "" {
-		name = usualBuiltin
-	}
+	name := cmp.Or(a.Builtin, usualBuiltin)
 	row := db.shadow.find(name)
 	if row == nil {
 		return // nothing to expire

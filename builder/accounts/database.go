@@ -3,6 +3,7 @@
 package accounts
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -130,14 +131,7 @@ func (db *database) groupOf(gid int, but string) string {
 
 // set writes an active account.
 func (db *database) set(row spec.Account, u spec.User, day string) {
-	shell := u.Shell
-	if shell == "" {
-		shell = "/bin/bash"
-	}
-	password := u.Password
-	if password == "" {
-		password = "*"
-	}
+	shell, password := cmp.Or(u.Shell, "/bin/bash"), cmp.Or(u.Password, "*")
 	db.passwd.put(u.Name, "x", strconv.Itoa(row.UID), strconv.Itoa(row.GID), "", "/home/"+u.Name, shell)
 	db.shadow.put(u.Name, password, day, "0", "99999", "7", "", "", "")
 	db.member(row)

@@ -4,8 +4,8 @@ package accounts
 
 import (
 	"fmt"
+	"maps"
 	"slices"
-	"sort"
 	"strings"
 
 	"github.com/caisson-os/caisson/spec"
@@ -87,11 +87,7 @@ func Settle(variants []spec.Accounts, previous []spec.Account) ([]spec.Account, 
 		}
 		rows[name], owner[next] = spec.Account{Name: name, UID: next, GID: next, State: stateActive}, name
 	}
-	all := make([]spec.Account, 0, len(rows))
-	for _, row := range rows {
-		all = append(all, row)
-	}
-	sort.Slice(all, func(i, j int) bool { return all[i].Name < all[j].Name })
+	all := slices.SortedFunc(maps.Values(rows), func(a, b spec.Account) int { return strings.Compare(a.Name, b.Name) })
 	return append(all, system...), nil
 }
 

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -110,10 +111,7 @@ func Remember(ledger, found []spec.Account) ([]spec.Account, error) {
 		}
 		rows[k] = row // the last one: a user's main group may become another
 	}
-	system := make([]spec.Account, 0, len(rows))
-	for _, row := range rows {
-		system = append(system, row)
-	}
+	system := slices.Collect(maps.Values(rows))
 	sortRows(system)
 	return append(People(ledger), system...), nil
 }

@@ -23,6 +23,7 @@ import (
 
 	"github.com/caisson-os/caisson/builder/root"
 	"github.com/caisson-os/caisson/internal/paths"
+	"github.com/caisson-os/caisson/internal/plain"
 	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/spec/rules"
 )
@@ -114,13 +115,10 @@ var variables = regexp.MustCompile(`(?m)^\s*@\{\w+\}\s*\+?=`)
 
 // Replaced lists the site's profiles that lie where a package of r has its own.
 func Replaced(r *root.Root, a spec.AppArmor) []string {
-	var files []string
-	for _, p := range a.Profiles {
-		if _, err := r.Lstat(path.Join(sources, p.File)); err == nil && !rules.IsIncluded(p.File) {
-			files = append(files, p.File)
-		}
-	}
-	return files
+	return plain.Pick(a.Profiles, func(p spec.Profile) (string, bool) {
+		_, err := r.Lstat(path.Join(sources, p.File))
+		return p.File, err == nil && !rules.IsIncluded(p.File)
+	})
 }
 
 // compile makes one binary and says which profiles it holds.

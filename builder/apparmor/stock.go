@@ -18,6 +18,7 @@ import (
 	"github.com/caisson-os/caisson/builder/root"
 	"github.com/caisson-os/caisson/internal/digest"
 	"github.com/caisson-os/caisson/internal/paths"
+	"github.com/caisson-os/caisson/internal/plain"
 	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/spec/rules"
 )
@@ -115,11 +116,8 @@ func FeaturesOf(release string) (Features, error) {
 	s := series.FindString(release)
 	text, err := tables.ReadFile("features/" + s)
 	if s == "" || err != nil {
-		var known []string
 		entries, _ := tables.ReadDir("features") // it is embedded
-		for _, e := range entries {
-			known = append(known, e.Name())
-		}
+		known := plain.Each(entries, fs.DirEntry.Name)
 		return Features{}, fmt.Errorf("kernel %q: no AppArmor feature table for its series; there are %s", release, strings.Join(known, ", "))
 	}
 	return Features{Series: s, Text: text}, nil

@@ -40,16 +40,20 @@ func (s *State) describe(ctx context.Context, debs []Deb) (string, error) {
 	if n := len(key); len(kept) > n && string(kept[:n]) == key {
 		return string(kept[n:]), nil
 	}
-	// What show finds must not depend on a status that was written before.
-	if err := os.WriteFile(s.path("status"), nil, 0o644); err != nil {
-		return "", err
-	}
-	args := append([]string{"apt-cache", "show", "--"}, plain.Each(debs, func(d Deb) string { return d.Name + "=" + d.Version })...)
-	out, err := s.run(ctx, args...)
+	out, err := s.show(ctx, debs)
 	if err != nil {
 		return "", err
 	}
 	return out, durable.WriteFile(s.path("described"), []byte(key+out), 0o644)
+}
+
+// show asks what indexes say of packages. That must not depend on a status that was written before.
+func (s *State) show(ctx context.Context, debs []Deb) (string, error) {
+	if err := os.WriteFile(s.path("status"), nil, 0o644); err != nil {
+		return "", err
+	}
+	names := plain.Each(debs, func(d Deb) string { return d.Name + "=" + d.Version })
+	return s.run(ctx, append([]string{"apt-cache", "show", "--"}, names...)...)
 }
 
 // SetSources notes of each package the source package that it was built from, as the
@@ -58,19 +62,11 @@ func (s *State) SetSources(ctx context.Context, debs []Deb) error {
 	if len(debs) == 0 {
 		return nil
 	}
-	// What show finds must not depend on a status that was written before.
-	if err := os.WriteFile(s.path("status"), nil, 0o644); err != nil {
-		return err
-	}
-	args := append([]string{"apt-cache", "show", "--"}, plain.Each(debs, func(d Deb) string { return d.Name + "=" + d.Version })...)
-	out, err := s.run(ctx, args...)
+	out, err := s.show(ctx, debs)
 	if err != nil {
 		return fmt.Errorf("ask for the sources of packages: %w", err)
 	}
-	said := map[string]Stanza{}
-	for _, st := range Stanzas(out) {
-		said[st.Get("SHA256")] = st
-	}
+	said := plain.Map(Stanzas(out), func(st Stanza) (string, Stanza) { return st.Get("SHA256"), st })
 	for i, d := range debs {
 		if st, ok := said[d.SHA256]; ok {
 			debs[i].Source, debs[i].SourceVersion = source(st)

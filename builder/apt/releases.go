@@ -4,6 +4,7 @@ package apt
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -79,10 +80,7 @@ func parseRelease(data []byte) (Release, error) {
 		return Release{}, fmt.Errorf("no fields")
 	}
 	st := stanzas[0]
-	suite := st.Get("Codename")
-	if suite == "" {
-		suite = st.Get("Suite")
-	}
+	suite := cmp.Or(st.Get("Codename"), st.Get("Suite"))
 	date, err := parseDate(st.Get("Date"))
 	if err != nil {
 		return Release{}, err

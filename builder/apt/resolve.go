@@ -11,6 +11,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/caisson-os/caisson/internal/plain"
 )
 
 // Deb is one exact package file. Archive and Path say where it was found; the
@@ -135,10 +137,7 @@ func (s *State) writeStatus(ctx context.Context, r Request) error {
 		if r.From != nil {
 			from = r.From
 		}
-		want := map[string]Deb{}
-		for _, d := range r.Installed {
-			want[d.SHA256] = d
-		}
+		want := plain.Map(r.Installed, func(d Deb) (string, Deb) { return d.SHA256, d })
 		out, err := from.describe(ctx, r.Installed)
 		if err != nil {
 			return fmt.Errorf("describe the installed packages: %w", err)

@@ -3,6 +3,7 @@
 package apt
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"errors"
 	"fmt"
@@ -22,10 +23,7 @@ const DebianKeyring = "/usr/share/keyrings/debian-archive-keyring.gpg"
 // Debian lists the archives of a Debian base. What d does not say comes from the
 // apt sources below hostRoot ("/" but in tests).
 func Debian(d spec.Debian, hostRoot string) ([]Archive, error) {
-	keyring := d.Keyring
-	if keyring == "" {
-		keyring = DebianKeyring
-	}
+	keyring := cmp.Or(d.Keyring, DebianKeyring)
 	if strings.ContainsAny(keyring, " \t\r\n[],") { // they end an option in a list of sources
 		return nil, fmt.Errorf("keyring %q: a blank, bracket or comma in its path", keyring)
 	}

@@ -16,6 +16,7 @@ import (
 
 	"github.com/caisson-os/caisson/builder/root"
 	"github.com/caisson-os/caisson/internal/cpio"
+	"github.com/caisson-os/caisson/internal/plain"
 )
 
 // firmwarePackages are the packages of Debian 13, component non-free-firmware, that
@@ -115,13 +116,7 @@ func wantsFirmware(module []byte) []string {
 	if err != nil {
 		return nil
 	}
-	var names []string
-	for _, field := range strings.Split(string(info), "\x00") {
-		if name, ok := strings.CutPrefix(field, "firmware="); ok {
-			names = append(names, name)
-		}
-	}
-	return names
+	return plain.Pick(strings.Split(string(info), "\x00"), func(field string) (string, bool) { return strings.CutPrefix(field, "firmware=") })
 }
 
 // UEFIDir is where Debian's package systemd-boot-efi has its programs.

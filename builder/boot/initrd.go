@@ -27,6 +27,7 @@ import (
 	"github.com/caisson-os/caisson/builder/root"
 	"github.com/caisson-os/caisson/internal/cpio"
 	"github.com/caisson-os/caisson/internal/paths"
+	"github.com/caisson-os/caisson/internal/plain"
 	"github.com/caisson-os/caisson/spec"
 )
 
@@ -167,39 +168,9 @@ func Kernel(r *root.Root) (release, file string, err error) {
 	return release, file, err
 }
 
-// Newer reports whether a kernel's release is newer than another, "" being older than all.
-func Newer(a, b string) bool { return b == "" || compareRelease(a, b) > 0 }
-
-// compareRelease compares numbers in names as numbers: 6.12.9 is older than 6.12.10.
-func compareRelease(a, b string) int {
-	for a != "" && b != "" {
-		an, bn := digits(a), digits(b)
-		if an > 0 && bn > 0 {
-			x, y := strings.TrimLeft(a[:an], "0"), strings.TrimLeft(b[:bn], "0")
-			if len(x) != len(y) {
-				return len(x) - len(y)
-			}
-			if c := strings.Compare(x, y); c != 0 {
-				return c
-			}
-			a, b = a[an:], b[bn:]
-			continue
-		}
-		if a[0] != b[0] {
-			return int(a[0]) - int(b[0])
-		}
-		a, b = a[1:], b[1:]
-	}
-	return len(a) - len(b)
-}
-
-func digits(s string) int {
-	n := 0
-	for n < len(s) && s[n] >= '0' && s[n] <= '9' {
-		n++
-	}
-	return n
-}
+// Newer reports whether a kernel's release is newer than another, "" being older than all. Numbers in names are
+// compared as numbers: 6.12.9 is older than 6.12.10.
+func Newer(a, b string) bool { return b == "" || plain.Natural(a, b) > 0 }
 
 // libraryDirs are where Debian's and others' dynamic loaders look without being told.
 var libraryDirs = []string{"/usr/lib/x86_64-linux-gnu", "/usr/lib/aarch64-linux-gnu", "/lib64", "/usr/lib64", "/lib", "/usr/lib"}
@@ -233,11 +204,7 @@ func (i Initrd) packShell(a *cpio.Archive, report *Report) error {
 	if err != nil {
 		return err
 	}
-	f, err := elf.NewFile(bytes.NewReader(data))
-	if err != nil {
-		return fmt.Errorf("program %s: %w", paths.Busybox, err)
-	}
-	interpreter, libraries, err := needs(f)
+	interpreter, libraries, err := needs(data)
 	if err != nil {
 		return fmt.Errorf("program %s: %w", paths.Busybox, err)
 	}
@@ -263,11 +230,7 @@ func (i Initrd) packELF(a *cpio.Archive, name string, packed map[string]bool, re
 	}
 	a.File(name, data, 0o755)
 	report.ProgramBytes += int64(len(data))
-	f, err := elf.NewFile(bytes.NewReader(data))
-	if err != nil {
-		return fmt.Errorf("program %s: %w", name, err)
-	}
-	interpreter, libraries, err := needs(f)
+	interpreter, libraries, err := needs(data)
 	if err != nil {
 		return fmt.Errorf("program %s: %w", name, err)
 	}
@@ -288,8 +251,12 @@ func (i Initrd) packELF(a *cpio.Archive, name string, packed map[string]bool, re
 	return nil
 }
 
-// needs are the dynamic loader and the libraries that a file names.
-func needs(f *elf.File) (interpreter string, libraries []string, err error) {
+// needs are the dynamic loader and the libraries that a program names.
+func needs(program []byte) (interpreter string, libraries []string, err error) {
+	f, err := elf.NewFile(bytes.NewReader(program))
+	if err != nil {
+		return "", nil, err
+	}
 	for _, p := range f.Progs {
 		if p.Type == elf.PT_INTERP {
 			text := make([]byte, min(p.Filesz, 4096))

@@ -86,9 +86,7 @@ func Install(ctx context.Context, r *root.Root, p spec.Packages, keep []string, 
 			name, _, _ = strings.Cut(name, "/") // the flat repository is not a release
 			install = append(install, name)
 		}
-		for _, d := range others {
-			install = append(install, d.Name+":"+d.Arch+"="+d.Version)
-		}
+		install = append(install, plain.Each(others, func(d apt.Deb) string { return d.Name + ":" + d.Arch + "=" + d.Version })...)
 		if err := get(install...); err != nil {
 			return fmt.Errorf("install packages: %w", err)
 		}
@@ -225,27 +223,22 @@ func Preseed(ctx context.Context, r *root.Root, install []spec.Package) error {
 }
 
 // SetUp lists the packages with answers to debconf that r has: they have asked before.
-func SetUp(r *root.Root, install []spec.Package) (names []string, err error) {
+func SetUp(r *root.Root, install []spec.Package) ([]string, error) {
 	there, err := Installed(r)
-	for _, pkg := range install {
-		if len(pkg.Debconf) > 0 && slices.ContainsFunc(there, func(p spec.InstalledPackage) bool { return p.Name == pkg.Name }) {
-			names = append(names, pkg.Name)
-		}
-	}
-	return names, err
+	return plain.Pick(install, func(pkg spec.Package) (string, bool) {
+		is := func(p spec.InstalledPackage) bool { return p.Name == pkg.Name }
+		return pkg.Name, len(pkg.Debconf) > 0 && slices.ContainsFunc(there, is)
+	}), err
 }
 
 // Unmet lists what the packages of these names recommend and r has not, as "of: one | other".
 func Unmet(r *root.Root, names []string) (list []string, err error) {
-	data, err := r.ReadFile("/var/lib/dpkg/status")
+	all, err := installed(r)
 	if err != nil {
 		return nil, err
 	}
 	there, recommends := map[string]bool{}, map[string]string{}
-	for _, st := range apt.Stanzas(string(data)) {
-		if !strings.HasSuffix(st.Get("Status"), " ok installed") {
-			continue
-		}
+	for _, st := range all {
 		there[st.Get("Package")], recommends[st.Get("Package")] = true, st.Get("Recommends")
 		for name := range strings.SplitSeq(st.Get("Provides"), ",") {
 			there[bare(name)] = true
@@ -253,10 +246,7 @@ func Unmet(r *root.Root, names []string) (list []string, err error) {
 	}
 	for _, name := range names {
 		for one := range strings.SplitSeq(recommends[name], ",") {
-			var any []string
-			for other := range strings.SplitSeq(one, "|") {
-				any = append(any, bare(other))
-			}
+			any := plain.Each(strings.Split(one, "|"), bare)
 			if any[0] != "" && !slices.ContainsFunc(any, func(other string) bool { return there[other] }) {
 				list = append(list, name+": "+strings.Join(any, " | "))
 			}
@@ -274,17 +264,16 @@ func bare(relation string) string {
 
 // Installed lists what dpkg says is in the tree, sorted as dpkg has it.
 func Installed(r *root.Root) ([]spec.InstalledPackage, error) {
+	all, err := installed(r)
+	return plain.Each(all, func(st apt.Stanza) spec.InstalledPackage {
+		return spec.InstalledPackage{Name: st.Get("Package"), Version: st.Get("Version"), Arch: st.Get("Architecture")}
+	}), err
+}
+
+func installed(r *root.Root) ([]apt.Stanza, error) {
 	data, err := r.ReadFile("/var/lib/dpkg/status")
-	if err != nil {
-		return nil, err
-	}
-	var all []spec.InstalledPackage
-	for _, st := range apt.Stanzas(string(data)) {
-		if strings.HasSuffix(st.Get("Status"), " ok installed") {
-			all = append(all, spec.InstalledPackage{Name: st.Get("Package"), Version: st.Get("Version"), Arch: st.Get("Architecture")})
-		}
-	}
-	return all, nil
+	gone := func(s apt.Stanza) bool { return !strings.HasSuffix(s.Get("Status"), " ok installed") }
+	return slices.DeleteFunc(apt.Stanzas(string(data)), gone), err
 }
 
 // Check refuses requests that contradict themselves, all at once.
@@ -320,4 +309,60 @@ func Check(p spec.Packages) error {
 		}
 	}
 	return errors.Join(problems...)
+}
+
+// remove takes out what must not be there: the blacklist, and with strict all
+// that nobody asked for and nothing needs. What the layer boots with, what is
+// asked for and the whitelist are never removed: that is an error.
+func remove(ctx context.Context, r *root.Root, p spec.Packages, keep []string, get func(...string) error) error {
+	installed, err := Installed(r)
+	if err != nil {
+		return err
+	}
+	names := plain.Each(installed, func(pkg spec.InstalledPackage) string { return pkg.Name })
+	wanted := slices.Concat(keep, p.Whitelist, Names(p))
+	purge := slices.DeleteFunc(slices.Clone(p.Blacklist), func(name string) bool { return !slices.Contains(names, name) })
+	if len(purge) > 0 {
+		if err := checkPurge(ctx, r, purge, wanted); err != nil {
+			return err
+		}
+		if err := get(append([]string{"purge", "--"}, purge...)...); err != nil {
+			return fmt.Errorf("remove %s: %w", strings.Join(purge, ", "), err)
+		}
+	}
+	if !p.Strict {
+		return nil
+	}
+	wanted = append(wanted, purge...)
+	if auto := slices.DeleteFunc(names, func(name string) bool { return slices.Contains(wanted, name) }); len(auto) > 0 {
+		if err := r.Run(ctx, root.Command{Args: append([]string{"apt-mark", "auto", "--"}, auto...)}); err != nil {
+			return fmt.Errorf("mark unrequested packages: %w", root.Said(err))
+		}
+	}
+	if err := get("autoremove", "--purge", "-o", "APT::AutoRemove::RecommendsImportant=false", "-o",
+		"APT::AutoRemove::SuggestsImportant=false"); err != nil {
+		return fmt.Errorf("remove unrequested packages: %w", err)
+	}
+	return nil
+}
+
+// checkPurge asks apt what else would go.
+func checkPurge(ctx context.Context, r *root.Root, purge, wanted []string) error {
+	var victims []string
+	err := r.Run(ctx, root.Command{
+		Args: append([]string{"apt-get", "--simulate", "--yes", "purge", "--"}, purge...),
+		Line: func(line string) {
+			if f := strings.Fields(line); len(f) > 1 && (f[0] == "Purg" || f[0] == "Remv") && slices.Contains(wanted, f[1]) {
+				victims = append(victims, f[1])
+			}
+		},
+	})
+	if len(victims) > 0 {
+		return fmt.Errorf("blacklisted %s cannot be removed: %s needs it, and is asked for", strings.Join(purge, ", "),
+			strings.Join(victims, ", "))
+	}
+	if err != nil {
+		return fmt.Errorf("remove %s: %w", strings.Join(purge, ", "), root.Said(err))
+	}
+	return nil
 }

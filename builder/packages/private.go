@@ -21,6 +21,7 @@ import (
 	"strings"
 
 	"github.com/caisson-os/caisson/builder/root"
+	"github.com/caisson-os/caisson/internal/plain"
 )
 
 // mostPrivate is how much of a file is read: no key lies further in one.
@@ -120,13 +121,10 @@ func beside(owners map[string][]string, name string) string {
 }
 
 // DescribePrivate lists what was found, but for what may stay.
-func DescribePrivate(found map[string]string, stay []string) (list []string) {
-	for _, name := range slices.Sorted(maps.Keys(found)) {
-		if !slices.Contains(stay, name) {
-			list = append(list, name+" ("+found[name]+")")
-		}
-	}
-	return list
+func DescribePrivate(found map[string]string, stay []string) []string {
+	return plain.Pick(slices.Sorted(maps.Keys(found)), func(name string) (string, bool) {
+		return name + " (" + found[name] + ")", !slices.Contains(stay, name)
+	})
 }
 
 var (

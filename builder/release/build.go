@@ -27,6 +27,7 @@ import (
 	"github.com/caisson-os/caisson/builder"
 	"github.com/caisson-os/caisson/builder/accounts"
 	"github.com/caisson-os/caisson/internal/configcheck"
+	"github.com/caisson-os/caisson/internal/plain"
 	"github.com/caisson-os/caisson/oci"
 	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/spec/site"
@@ -99,13 +100,9 @@ func Bake(ctx context.Context, s *site.Site, b Build) (*Built, error) {
 // all builds the variants with the numbers that follow from a ledger. It returns what it
 // has when a variant cannot be built.
 func (b Build) all(ctx context.Context, s *site.Site, variants []site.Variant, known []spec.Account) (*Built, error) {
-	var recipes []spec.Recipe
-	for _, v := range variants {
-		recipes = append(recipes, v.Recipe)
-	}
 	built := &Built{Variants: variants}
 	var err error
-	if built.Ledger, err = builder.Settle(recipes, known); err != nil {
+	if built.Ledger, err = builder.Settle(plain.Each(variants, func(v site.Variant) spec.Recipe { return v.Recipe }), known); err != nil {
 		return built, err
 	}
 	if err := sameNumbers(b.Before.Ledger, built.Ledger); err != nil {
@@ -139,15 +136,10 @@ func (b Build) all(ctx context.Context, s *site.Site, variants []site.Variant, k
 }
 
 // WrittenOver returns the texts that nodes write over their layer.
-func WrittenOver(all [][]site.Text) (sets [][]builder.Text) {
-	for _, set := range all {
-		var texts []builder.Text
-		for _, t := range set {
-			texts = append(texts, builder.Text(t))
-		}
-		sets = append(sets, texts)
-	}
-	return sets
+func WrittenOver(all [][]site.Text) [][]builder.Text {
+	return plain.Each(all, func(set []site.Text) []builder.Text {
+		return plain.Each(set, func(t site.Text) builder.Text { return builder.Text(t) })
+	})
 }
 
 // displaces returns the row of an account, of those that the base or a package made, that

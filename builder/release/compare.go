@@ -91,8 +91,8 @@ func sameVariant(from []Layer, l Layer, others int) (Layer, bool) {
 
 func compareLayers(ctx context.Context, old, new Layer) (Difference, error) {
 	d := Difference{Variant: new.Variant, From: old.Digest, To: new.Digest,
-		Packages: compareMaps(packageMap(old.Layer), packageMap(new.Layer)),
-		Accounts: compareMaps(accountMap(old.Layer), accountMap(new.Layer)),
+		Packages: compareMaps(plain.Map(old.Packages, versionOf), plain.Map(new.Packages, versionOf)),
+		Accounts: compareMaps(plain.Map(old.Accounts, numberOf), plain.Map(new.Accounts, numberOf)),
 		Profiles: compareMaps(old.AppArmor.Modes(), new.AppArmor.Modes()),
 	}
 	if old.Kernel.Release != new.Kernel.Release {
@@ -107,10 +107,7 @@ func compareLayers(ctx context.Context, old, new Layer) (Difference, error) {
 // other, in all and of each image.
 func fetched(ctx context.Context, old, new Layer) (images []ImageChange, bytes int64, err error) {
 	images = []ImageChange{}
-	was := map[string]spec.Image{}
-	for _, i := range old.Images {
-		was[i.Name] = i
-	}
+	was := plain.Map(old.Images, imageNamed)
 	for _, i := range new.Images {
 		before := was[i.Name]
 		delete(was, i.Name)
@@ -123,14 +120,11 @@ func fetched(ctx context.Context, old, new Layer) (images []ImageChange, bytes i
 			return nil, 0, err
 		}
 		if chunks != nil {
-			had := map[[32]byte]bool{} // a node looks into images of the same name
-			older, err := readChunks(ctx, old, before)
+			older, err := readChunks(ctx, old, before) // a node looks into images of the same name
 			if err != nil {
 				return nil, 0, err
 			}
-			for _, chunk := range older {
-				had[chunk.Sum] = true
-			}
+			had := plain.Map(older, func(chunk delta.Chunk) ([32]byte, bool) { return chunk.Sum, true })
 			c.Fetch = i.Chunks.Size // the index comes, too
 			for _, chunk := range chunks {
 				if !had[chunk.Sum] {
@@ -176,26 +170,19 @@ func compareFiles(ctx context.Context, old, new Layer) ([]image.Change, error) {
 		return nil, err
 	}
 	defer os.RemoveAll(dir) // a temporary directory
-	was := map[string]spec.Image{}
-	for _, i := range old.Images {
-		was[i.Name] = i
-	}
+	was := plain.Map(old.Images, imageNamed)
 	changes := []image.Change{}
 	for _, i := range new.Images {
 		if was[i.Name].Digest == i.Digest {
 			continue
 		}
 		a, b := dir+"/a", dir+"/b"
-		for file, from := range map[string]struct {
-			l Layer
-			i spec.Image
-		}{a: {old, was[i.Name]}, b: {new, i}} {
-			if from.i.Digest == "" {
-				continue
-			}
-			if err := Save(ctx, from.l.registry, from.i.Digest, file); err != nil {
-				return nil, fmt.Errorf("image %s: %w", i.Name, err)
-			}
+		err := Save(ctx, new.registry, i.Digest, b)
+		if before := was[i.Name].Digest; err == nil && before != "" {
+			err = Save(ctx, old.registry, before, a)
+		}
+		if err != nil {
+			return nil, fmt.Errorf("image %s: %w", i.Name, err)
 		}
 		found, err := image.Compare(ctx, a, b)
 		if err != nil {
@@ -251,22 +238,13 @@ func compareMaps(old, new map[string]string) []Change {
 	return changes
 }
 
-func packageMap(l spec.Layer) map[string]string {
-	m := map[string]string{}
-	for _, p := range l.Packages {
-		m[p.Name] = p.Version
-	}
-	return m
-}
+func imageNamed(i spec.Image) (string, spec.Image) { return i.Name, i }
 
-func accountMap(l spec.Layer) map[string]string {
-	m := map[string]string{}
-	for _, acc := range l.Accounts {
-		if acc.UID < 0 { // a group, which may have a user's name
-			m["group "+acc.Name] = fmt.Sprintf("%d %s", acc.GID, acc.State)
-			continue
-		}
-		m[acc.Name] = fmt.Sprintf("%d %s", acc.UID, acc.State)
+func versionOf(p spec.InstalledPackage) (name, version string) { return p.Name, p.Version }
+
+func numberOf(acc spec.Account) (name, number string) {
+	if acc.UID < 0 { // a group, which may have a user's name
+		return "group " + acc.Name, fmt.Sprintf("%d %s", acc.GID, acc.State)
 	}
-	return m
+	return acc.Name, fmt.Sprintf("%d %s", acc.UID, acc.State)
 }

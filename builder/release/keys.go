@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io/fs"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/caisson-os/caisson/builder"
@@ -151,13 +152,8 @@ func namedKeys(s *site.Site) ([]sign.Verifier, error) {
 // name.
 func checkNamed(s *site.Site, key sign.Verifier) error {
 	named, err := namedKeys(s)
-	if err != nil || len(named) == 0 {
+	if err != nil || len(named) == 0 || slices.ContainsFunc(named, func(k sign.Verifier) bool { return k.ID() == key.ID() }) {
 		return err
-	}
-	for _, k := range named {
-		if k.ID() == key.ID() {
-			return nil
-		}
 	}
 	return cli.Usage("publish accepts layers by the keys in trust.keys.release of the site", "--key is not a release key of the site")
 }

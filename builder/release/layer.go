@@ -84,7 +84,8 @@ func Open(ctx context.Context, r *registry.Registry, reference string) ([]Layer,
 	return s.Layers, nil
 }
 
-func open(ctx context.Context, r *registry.Registry, reference string) (*Set, error) {
+// Find follows a tag, or the digest of an index or a manifest, down to layers.
+func Find(ctx context.Context, r *registry.Registry, reference string) (*Set, error) {
 	if !oci.ValidTag(reference) && !oci.ValidDigest(reference) {
 		return nil, cli.Usage("a digest is sha256:<64 hex digits>", "%.80q is neither a tag nor a digest", reference)
 	}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/caisson-os/caisson/builder"
 	"github.com/caisson-os/caisson/internal/cli"
+	"github.com/caisson-os/caisson/internal/plain"
 	"github.com/caisson-os/caisson/oci"
 	"github.com/caisson-os/caisson/oci/sign"
 	"github.com/caisson-os/caisson/spec"
@@ -120,10 +121,7 @@ func Join(known, more []spec.Account) ([]spec.Account, error) {
 
 // sameNumbers refuses an account whose number is not the known one.
 func sameNumbers(known, now []spec.Account) error {
-	numbers := map[accountName]spec.Account{}
-	for _, a := range known {
-		numbers[nameOf(a)] = a
-	}
+	numbers := plain.Map(known, func(a spec.Account) (accountName, spec.Account) { return nameOf(a), a })
 	for _, a := range now {
 		if was, ok := numbers[nameOf(a)]; ok && (was.UID != a.UID || was.GID != a.GID) {
 			return refusal.New(refusal.Contradiction, "account %q has numbers %d and %d, it had %d and %d", a.Name, a.UID, a.GID, was.UID, was.GID)
@@ -165,10 +163,7 @@ func (p *Pusher) overtaken(ctx context.Context, fleet string, ours []spec.Accoun
 	if err != nil {
 		return err
 	}
-	known := map[accountName]spec.Account{}
-	for _, a := range ours {
-		known[nameOf(a)] = a
-	}
+	known := plain.Map(ours, func(a spec.Account) (accountName, spec.Account) { return nameOf(a), a })
 	for _, a := range theirs {
 		if was, ok := known[nameOf(a)]; !ok || was.UID != a.UID || was.GID != a.GID {
 			return cli.WithHint(refusal.New(refusal.Contradiction, "another build gave account %q its numbers meanwhile", a.Name),

@@ -3,11 +3,12 @@
 package release
 
 import (
+	"cmp"
 	"context"
+	"crypto"
 	"encoding/json"
 	"fmt"
 	"io"
-	"maps"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -52,17 +53,12 @@ func Lock(ctx context.Context, s *site.Site, old *builder.LockFile, how Locking)
 	if err != nil {
 		return nil, nil, err
 	}
-	if old == nil {
-		old = &builder.LockFile{}
-	}
+	old = cmp.Or(old, &builder.LockFile{})
 	dir, err := filepath.Abs(s.Dir()) // apt takes no relative keyring
 	if err != nil {
 		return nil, nil, err
 	}
-	var others []builder.Lock
-	for _, name := range slices.Sorted(maps.Keys(old.Variants)) {
-		others = append(others, old.Variants[name])
-	}
+	others := old.All()
 	fresh := &builder.LockFile{APIVersion: spec.APIVersion, Kind: builder.LockKind, Variants: map[string]builder.Lock{}}
 	var changes []LockedVariant
 	for _, v := range variants {
@@ -149,11 +145,6 @@ type Statement struct {
 	IssuedAt time.Time `json:"issuedAt"`
 }
 
-// Find follows a tag, or the digest of an index or a manifest, down to layers.
-func Find(ctx context.Context, r *registry.Registry, reference string) (*Set, error) {
-	return open(ctx, r, reference)
-}
-
 // Statement returns the newest statement about the set's index by one of the keys.
 func (s *Set) Statement(ctx context.Context, keys []sign.Verifier) (Statement, error) {
 	var newest Statement
@@ -210,15 +201,20 @@ func (p *Pusher) state(ctx context.Context, raw []byte, was string, s Statement)
 			return nil
 		}
 	}
+	return s.attach(ctx, p.Registry, raw, p.Release, p.Now)
+}
+
+// attach signs the statement and attaches it to its index.
+func (s Statement) attach(ctx context.Context, r *registry.Registry, index []byte, by crypto.Signer, now time.Time) error {
 	predicate, err := json.Marshal(s)
 	if err != nil {
 		return err
 	}
-	bundle, err := sign.Attest(p.Release, digest, PredicateLayers, predicate)
+	bundle, err := sign.Attest(by, oci.Digest(index), PredicateLayers, predicate)
 	if err != nil {
 		return err
 	}
-	return Attach(ctx, p.Registry, oci.Describe(oci.MediaTypeIndex, raw), Bundle{bundle, PredicateLayers, p.Now})
+	return Attach(ctx, r, oci.Describe(oci.MediaTypeIndex, index), Bundle{bundle, PredicateLayers, now})
 }
 
 // address is an artifact as other tools name it, REPOSITORY:TAG or REPOSITORY@DIGEST.

@@ -6,8 +6,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
-	"sort"
 	"strings"
 	"time"
 
@@ -55,9 +55,8 @@ func Prune(ctx context.Context, r *registry.Registry, batch *registry.Batch, nee
 	for digest, l := range s.layers {
 		out.Layers = append(out.Layers, PrunedLayer{Digest: digest, Version: l.Version, Variant: l.Variant, Keep: why[digest]})
 	}
-	sort.Slice(out.Layers, func(i, j int) bool {
-		a, b := out.Layers[i], out.Layers[j]
-		return a.Version+a.Variant+a.Digest < b.Version+b.Variant+b.Digest
+	slices.SortFunc(out.Layers, func(a, b PrunedLayer) int {
+		return strings.Compare(a.Version+a.Variant+a.Digest, b.Version+b.Variant+b.Digest)
 	})
 	if batch == nil {
 		return out, nil
@@ -155,21 +154,13 @@ func releasedAt(ctx context.Context, reg *registry.Registry, index string) (newe
 // keep says why each layer that stays does.
 func (s *stock) keep(needed map[string]string, n int) map[string]string {
 	why := map[string]string{}
-	for digest, reason := range needed {
-		why[digest] = reason
-	}
+	maps.Copy(why, needed)
 	for _, digest := range s.versions["current"] {
 		why[digest] = "current"
 	}
-	var versions []string
-	for tag := range s.versions {
-		if tag != "current" {
-			versions = append(versions, tag)
-		}
-	}
-	sort.Slice(versions, func(i, j int) bool {
-		a, b := versions[i], versions[j]
-		return slices.Compare([]string{s.released[a], s.created(a), a}, []string{s.released[b], s.created(b), b}) > 0
+	versions := slices.DeleteFunc(slices.Collect(maps.Keys(s.versions)), func(tag string) bool { return tag == "current" })
+	slices.SortFunc(versions, func(b, a string) int {
+		return slices.Compare([]string{s.released[a], s.created(a), a}, []string{s.released[b], s.created(b), b})
 	})
 	for _, tag := range versions[:min(n, len(versions))] {
 		for _, digest := range s.versions[tag] {
@@ -194,18 +185,15 @@ func (s *stock) created(tag string) (newest string) {
 func (s *stock) remove(ctx context.Context, reg *registry.Removal, why map[string]string) error {
 	gone := func(digest string) bool { return why[digest] == "" }
 	ledgers := map[string]bool{} // whether they go
+	tags := s.left
 	for tag, digests := range s.versions {
 		goes := slices.ContainsFunc(digests, gone) // also where a layer of it stays, which later versions have as it was
 		others, known := ledgers[s.ledgers[tag]]
-		ledgers[s.ledgers[tag]] = goes && (others || !known)
-		if !goes {
-			continue
-		}
-		if err := reg.Untag(ctx, oci.RepoLayer, tag); err != nil {
-			return fmt.Errorf("remove layer:%s: %w", tag, err)
+		if ledgers[s.ledgers[tag]] = goes && (others || !known); goes {
+			tags = append(tags, tag)
 		}
 	}
-	for _, tag := range s.left {
+	for _, tag := range tags {
 		if err := reg.Untag(ctx, oci.RepoLayer, tag); err != nil {
 			return fmt.Errorf("remove layer:%s: %w", tag, err)
 		}

@@ -17,6 +17,7 @@ import (
 
 	"github.com/caisson-os/caisson/builder"
 	"github.com/caisson-os/caisson/builder/apt"
+	"github.com/caisson-os/caisson/internal/plain"
 	"github.com/caisson-os/caisson/oci"
 	"github.com/caisson-os/caisson/oci/registry"
 	"github.com/caisson-os/caisson/oci/sign"
@@ -218,12 +219,9 @@ func (p *Pusher) released(ctx context.Context) (out []spec.Layer) {
 	if err != nil {
 		return nil // nothing is there, or nothing that is known; what is wrong with the registry, pushing tells
 	}
-	for _, l := range layers {
-		if Verify(ctx, p.Registry, l.Digest, []sign.Verifier{key}) == nil {
-			out = append(out, l.Layer)
-		}
-	}
-	return out
+	return plain.Pick(layers, func(l Layer) (spec.Layer, bool) {
+		return l.Layer, Verify(ctx, p.Registry, l.Digest, []sign.Verifier{key}) == nil
+	})
 }
 
 // sameButNamed reports whether two layers differ in nothing but their version and the name

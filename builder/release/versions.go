@@ -16,6 +16,7 @@ import (
 	"github.com/caisson-os/caisson/builder"
 	"github.com/caisson-os/caisson/internal/digest"
 	"github.com/caisson-os/caisson/internal/paths"
+	"github.com/caisson-os/caisson/internal/plain"
 	"github.com/caisson-os/caisson/layers/image"
 	"github.com/caisson-os/caisson/oci/registry"
 	"github.com/caisson-os/caisson/spec"
@@ -98,12 +99,9 @@ func bare(r spec.Recipe) spec.Recipe {
 func (v *Versions) otherwise(r spec.Recipe) spec.Recipe {
 	r = bare(r)
 	differ := slices.Concat(slices.Collect(maps.Values(v.Names))...)
-	var answers []spec.Package
-	for _, p := range r.Packages.Install {
-		if len(p.Debconf) > 0 && !slices.Contains(differ, p.Name) {
-			answers = append(answers, spec.Package{Name: p.Name, Debconf: p.Debconf})
-		}
-	}
+	answers := plain.Pick(r.Packages.Install, func(p spec.Package) (spec.Package, bool) {
+		return spec.Package{Name: p.Name, Debconf: p.Debconf}, len(p.Debconf) > 0 && !slices.Contains(differ, p.Name)
+	})
 	d := *r.Base.Debian
 	d.Mirror, d.Security, d.Snapshot = "", "", ""
 	r.Packages.Install, r.Base.Debian = answers, &d

@@ -22,11 +22,12 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"path"
 	"path/filepath"
 	"runtime"
-	"sort"
+	"slices"
 	"strings"
 	"syscall"
 
@@ -180,14 +181,10 @@ func (r *Root) ReadDir(name string) ([]string, error) {
 	if !found {
 		return nil, notExist(name)
 	}
-	var names []string
-	for entry := range seen {
-		if _, err := r.Lstat(path.Join(name, entry)); err == nil { // not deleted above
-			names = append(names, entry)
-		}
-	}
-	sort.Strings(names)
-	return names, nil
+	return slices.DeleteFunc(slices.Sorted(maps.Keys(seen)), func(entry string) bool {
+		_, err := r.Lstat(path.Join(name, entry))
+		return err != nil // deleted above
+	}), nil
 }
 
 // binfmt is where a kernel says which programs it hands to an emulator.

@@ -13,6 +13,7 @@ import (
 	"strings"
 
 	"github.com/caisson-os/caisson/internal/digest"
+	"github.com/caisson-os/caisson/internal/plain"
 )
 
 // BuildTypeRelease names how caisson itself is made, for SLSA.
@@ -107,9 +108,9 @@ type Release struct {
 // hexadecimal, by name.
 func ProvenanceOfRelease(release Release, files map[string]string, programs []Program) ([]byte, error) {
 	s := statement{Type: "https://in-toto.io/Statement/v1", Predicate: "https://slsa.dev/provenance/v1"}
-	for _, name := range slices.Sorted(maps.Keys(files)) {
-		s.Subject = append(s.Subject, subject{name, map[string]string{"sha256": files[name]}})
-	}
+	s.Subject = plain.Each(slices.Sorted(maps.Keys(files)), func(name string) subject {
+		return subject{name, map[string]string{"sha256": files[name]}}
+	})
 	s.Content = provenance{
 		Definition: definition{Type: BuildTypeRelease, External: map[string]string{"version": release.Version}, Internal: map[string]string{}},
 		Run:        run{Builder: builder{ID: "https://caisson.dev/release", Version: map[string]string{"caisson": release.Version}}},
@@ -142,8 +143,8 @@ func ProvenanceOfRelease(release Release, files map[string]string, programs []Pr
 			}
 		}
 	}
-	for _, uri := range slices.Sorted(maps.Keys(made)) {
-		s.Content.Definition.Resolved = append(s.Content.Definition.Resolved, resource{URI: uri, Digest: made[uri]})
-	}
+	s.Content.Definition.Resolved = plain.Each(slices.Sorted(maps.Keys(made)), func(uri string) resource {
+		return resource{URI: uri, Digest: made[uri]}
+	})
 	return json.MarshalIndent(s, "", "  ")
 }

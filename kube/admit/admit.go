@@ -158,7 +158,7 @@ func (h *Handler) answer(ctx context.Context, req admission.Request) admission.R
 	switch {
 	case err != nil: // the operator chose what follows, by failurePolicy
 		return admission.Errored(http.StatusInternalServerError, err)
-	case len(j.Wrong) > 0 && !sameContent(req.OldObject.Raw, u):
+	case len(j.Wrong) > 0 && !sameContent(req.OldObject.Raw, req.Object.Raw):
 		return admission.Denied(strings.Join(j.Wrong, "\n")).WithWarnings(j.Warnings...)
 	}
 	return admission.Allowed("").WithWarnings(append(j.Wrong, j.Warnings...)...)
@@ -166,17 +166,9 @@ func (h *Handler) answer(ctx context.Context, req admission.Request) admission.R
 
 // sameContent reports whether an object says what it said before, but for metadata and
 // status.
-func sameContent(before []byte, u *unstructured.Unstructured) bool {
-	var old map[string]any
-	if len(before) == 0 || json.Unmarshal(before, &old) != nil {
-		return false
-	}
-	text, err := json.Marshal(u.Object)
-	if err != nil {
-		return false
-	}
-	var now map[string]any
-	if json.Unmarshal(text, &now) != nil {
+func sameContent(before, after []byte) bool {
+	var old, now map[string]any
+	if len(before) == 0 || json.Unmarshal(before, &old) != nil || json.Unmarshal(after, &now) != nil {
 		return false
 	}
 	for _, name := range []string{"metadata", "status", "apiVersion"} {

@@ -110,25 +110,13 @@ func (*Drainer) NeedLeaderElection() bool { return true }
 
 // Start works until ctx ends. A drain that it interrupts is gone on with by the next instance.
 func (d *Drainer) Start(ctx context.Context) error {
-	changed := d.Slots.Changes(ctx, d.Every)
 	defer d.work.wg.Wait()
-	for {
+	service.Follow(ctx, d.Slots.Changes(ctx, d.Every), Pause, d.Every, func() {
 		if err := d.Look(ctx); err != nil && ctx.Err() == nil {
 			log.FromContext(ctx).Error(err, "drain")
 		}
-		rested := time.After(min(Pause, d.Every))
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-changed:
-		case <-time.After(d.Every):
-		}
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-rested:
-		}
-	}
+	})
+	return nil
 }
 
 // Bounds of a look, whatever a service says.
@@ -352,7 +340,7 @@ func (d *Drainer) drain(ctx context.Context, n *corev1.Node, s service.Slot) err
 				evicted.Add(1)
 			}
 		}}
-	if unreachable(n) { // it may be so for good
+	if readiness(n).Status == corev1.ConditionUnknown { // its kubelet is silent, maybe for good
 		h.SkipWaitForDeleteTimeoutSeconds = deadGrace
 	}
 	pods, errs := h.GetPodsForDeletion(n.Name)
@@ -449,14 +437,17 @@ func (d *Drainer) change(ctx context.Context, name string,
 	return n, changed, err
 }
 
-func ready(n *corev1.Node) bool {
+// readiness is the condition of a Node that its kubelet keeps, the zero value where there is none.
+func readiness(n *corev1.Node) (ready corev1.NodeCondition) {
 	for _, c := range n.Status.Conditions {
 		if c.Type == corev1.NodeReady {
-			return c.Status == corev1.ConditionTrue
+			return c
 		}
 	}
-	return false
+	return ready
 }
+
+func ready(n *corev1.Node) bool { return readiness(n).Status == corev1.ConditionTrue }
 
 // short is a text of a length that an Event takes.
 func short(text string) string {

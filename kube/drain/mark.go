@@ -86,12 +86,7 @@ type waitEvents struct {
 
 // overdue reports whether a Node has not been ready for longer than a Node takes to start over.
 func (d *Drainer) overdue(n *corev1.Node) bool {
-	for _, c := range n.Status.Conditions {
-		if c.Type == corev1.NodeReady {
-			return c.Status != corev1.ConditionTrue && time.Since(c.LastTransitionTime.Time) > d.Patience
-		}
-	}
-	return true
+	return !ready(n) && time.Since(readiness(n).LastTransitionTime.Time) > d.Patience
 }
 
 // slotHeld records that a Node is overdue and has its slot still.

@@ -76,16 +76,6 @@ func (e evictByUID) Evict(ctx context.Context, eviction *policyv1.Eviction) erro
 // seconds: no kubelet says that it has ended.
 const deadGrace = 60
 
-// unreachable reports whether a Node's kubelet is silent.
-func unreachable(n *corev1.Node) bool {
-	for _, c := range n.Status.Conditions {
-		if c.Type == corev1.NodeReady {
-			return c.Status == corev1.ConditionUnknown
-		}
-	}
-	return false
-}
-
 // flags are those of caisson-kube for the ones of kubectl that its library names in errors.
 var flags = strings.NewReplacer("--delete-emptydir-data", "--drain-delete-emptydir", "--force", "--drain-force")
 

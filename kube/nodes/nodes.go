@@ -13,6 +13,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"golang.org/x/time/rate"
@@ -27,6 +28,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/caisson-os/caisson/fleet/view"
+	"github.com/caisson-os/caisson/kube/service"
 	"github.com/caisson-os/caisson/kube/sites"
 	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/spec/site/cluster"
@@ -82,24 +84,12 @@ func (*Mirror) NeedLeaderElection() bool { return true }
 
 // Start copies until ctx ends.
 func (m *Mirror) Start(ctx context.Context) error {
-	changed := m.Source.Changes(ctx, m.Settle)
-	for {
+	service.Follow(ctx, m.Source.Changes(ctx, m.Settle), m.Settle, m.Every, func() {
 		if err := m.Copy(ctx); err != nil && ctx.Err() == nil {
 			log.FromContext(ctx).Error(err, "copy the fleet's nodes", "namespace", m.Namespace)
 		}
-		settled := time.After(m.Settle)
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-changed:
-		case <-time.After(m.Every):
-		}
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-settled:
-		}
-	}
+	})
+	return nil
 }
 
 // Copy brings the objects to what the service says now.
@@ -179,10 +169,7 @@ func (m *Mirror) fleetNode(ctx context.Context, l view.Line) error {
 	if err := m.Pace.Wait(ctx); err != nil {
 		return err
 	}
-	u := &unstructured.Unstructured{}
-	u.SetGroupVersionKind(sites.GVK(cluster.FleetNode))
-	u.SetNamespace(m.Namespace)
-	u.SetName(l.Name)
+	u := sites.Object(cluster.FleetNode, m.Namespace, l.Name)
 	data, err := json.Marshal(map[string]any{"status": next})
 	if err != nil {
 		return err
@@ -218,11 +205,7 @@ func (m *Mirror) remove(ctx context.Context, name string) error {
 	if err := m.Pace.Wait(ctx); err != nil {
 		return err
 	}
-	u := &unstructured.Unstructured{}
-	u.SetGroupVersionKind(sites.GVK(cluster.FleetNode))
-	u.SetNamespace(m.Namespace)
-	u.SetName(name)
-	if err := m.Client.Delete(ctx, u); client.IgnoreNotFound(err) != nil {
+	if err := m.Client.Delete(ctx, sites.Object(cluster.FleetNode, m.Namespace, name)); client.IgnoreNotFound(err) != nil {
 		return fmt.Errorf("remove FleetNode %s: %w", name, err)
 	}
 	delete(m.seen, name)
@@ -312,17 +295,9 @@ func (m *Mirror) note(node string, t told) {
 }
 
 // reason is a condition in the spelling of Kubernetes.
-func reason(c view.Condition) string {
-	out, up := []rune{}, true
-	for _, r := range string(c) {
-		if r == '-' {
-			up = true
-			continue
-		}
-		if up && r >= 'a' && r <= 'z' {
-			r -= 'a' - 'A'
-		}
-		out, up = append(out, r), false
+func reason(c view.Condition) (out string) {
+	for word := range strings.SplitSeq(string(c), "-") {
+		out += strings.ToUpper(word[:min(1, len(word))]) + word[min(1, len(word)):]
 	}
-	return string(out)
+	return out
 }

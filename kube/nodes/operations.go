@@ -97,9 +97,8 @@ func (m *Mirror) tell(ctx context.Context, node *unstructured.Unstructured, ende
 		if !has { // of the layer, not of a NodeMaintenance
 			continue
 		}
-		u := &unstructured.Unstructured{}
-		u.SetGroupVersionKind(sites.GVK(cluster.NodeMaintenance))
-		err := m.Client.Get(ctx, client.ObjectKey{Namespace: m.Namespace, Name: name}, u)
+		u := sites.Object(cluster.NodeMaintenance, m.Namespace, name)
+		err := m.Client.Get(ctx, client.ObjectKeyFromObject(u), u)
 		if apierrors.IsNotFound(err) {
 			continue // it is not kept as an object, or not any more
 		}

@@ -253,6 +253,26 @@ func (c *Client) Drained(ctx context.Context, s Slot, what string) error {
 		[]byte(what), func(io.Reader) error { return nil })
 }
 
+// Follow looks at once, and again when something changed, after every so long, and not before it has
+// rested, until ctx ends.
+func Follow(ctx context.Context, changed <-chan struct{}, rest, every time.Duration, look func()) {
+	for {
+		look()
+		rested := time.After(min(rest, every))
+		select {
+		case <-ctx.Done():
+			return
+		case <-changed:
+		case <-time.After(every):
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-rested:
+		}
+	}
+}
+
 // Changes tells each time that something changed, and once when it has begun to listen,
 // until ctx ends. It listens again after a cut.
 func (c *Client) Changes(ctx context.Context, again time.Duration) <-chan struct{} {

@@ -78,7 +78,12 @@ func cannotPlan(v *verdict, err error) {
 // say says what publishing would change.
 func (w *work) say(v *verdict) {
 	changes, words := count(w.plan)
-	words = strings.Join(append([]string{words + leftOut(w.site) + unlooked(w.notLooked)}, w.notAsked...), "; ")
+	var left []string // they keep what they have
+	for _, l := range w.site.Fleet().Left {
+		left = append(left, l.Name)
+	}
+	words += listed("; left out, see status.problems: ", left) + listed("; not looked at: secret ", w.notLooked)
+	words = strings.Join(append([]string{words}, w.notAsked...), "; ")
 	v.more["changes"], v.more["message"] = changes, words
 	switch {
 	case !w.plan.Changed():
@@ -156,11 +161,11 @@ func (r *Reconciler) ask(ctx context.Context, w *work) error {
 
 // changed returns the nodes that would get another overlay or layer.
 func (w *work) changed() []publish.Node {
-	changes := map[string]bool{}
+	changed := map[string]bool{}
 	for _, n := range w.plan.Nodes {
-		changes[n.Name] = len(n.Changes) > 0 && n.Held == ""
+		changed[n.Name] = changes(n)
 	}
-	return slices.DeleteFunc(slices.Clone(w.nodes), func(n publish.Node) bool { return !changes[n.Name] })
+	return slices.DeleteFunc(slices.Clone(w.nodes), func(n publish.Node) bool { return !changed[n.Name] })
 }
 
 func (w *work) preview() preview.Preview {
@@ -171,7 +176,7 @@ func (w *work) preview() preview.Preview {
 func count(p *plan.Plan) (by map[string]any, words string) {
 	n, by := map[string]int64{}, map[string]any{}
 	for _, node := range p.Nodes {
-		if len(node.Changes) > 0 && node.Held == "" {
+		if changes(node) {
 			n[node.Class]++
 		}
 	}
@@ -193,16 +198,15 @@ func nodes(n int) string {
 	return fmt.Sprintf("%d nodes", n)
 }
 
-// leftOut names the nodes that keep what they have.
-func leftOut(s *site.Site) string {
-	var names []string
-	for _, l := range s.Fleet().Left {
-		names = append(names, l.Name)
-	}
+// changes reports whether a plan changes a node now.
+func changes(n plan.NodePlan) bool { return len(n.Changes) > 0 && n.Held == "" }
+
+// listed names what there is of something, "" for none.
+func listed(what string, names []string) string {
 	if len(names) == 0 {
 		return ""
 	}
-	return "; left out, see status.problems: " + strings.Join(names, ", ")
+	return what + strings.Join(names, ", ")
 }
 
 // step takes the next step of a rollout that moves nodes, where there is a signer: publishing
@@ -277,7 +281,7 @@ func (r *Reconciler) progress(ctx context.Context, fleet *publish.Fleet, v *verd
 	unfinished, err := fleet.Unfinished(ctx)
 	var names []string
 	for name, one := range fleet.Rollouts() {
-		if !ended(one) {
+		if !one.Ended() {
 			names = append(names, name)
 		}
 	}
@@ -292,8 +296,4 @@ func (r *Reconciler) progress(ctx context.Context, fleet *publish.Fleet, v *verd
 	default:
 		v.set(Progressing, false, "Idle", "no rollout is under way")
 	}
-}
-
-func ended(r spec.Rollout) bool {
-	return r.Phase == spec.RolloutAborted || r.Phase == spec.RolloutUndone || r.Phase == spec.RolloutDone
 }

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
@@ -29,16 +30,13 @@ var errNoReports = errors.New("a Rollout covers nodes that would change, and cai
 
 // underWay returns the rollout that moves nodes now, "" where none does.
 func underWay(fleet *publish.Fleet) string {
-	var names []string
-	for name, one := range fleet.Rollouts() {
-		if one.Phase == spec.RolloutRunning {
-			names = append(names, name)
+	rollouts := fleet.Rollouts()
+	for _, name := range slices.Sorted(maps.Keys(rollouts)) {
+		if rollouts[name].Phase == spec.RolloutRunning {
+			return name
 		}
 	}
-	if len(names) == 0 {
-		return ""
-	}
-	return slices.Min(names)
+	return ""
 }
 
 // move takes the next step of a rollout, if there is one now, and says what it waits for. The
@@ -181,15 +179,6 @@ func (o objects) with(u *unstructured.Unstructured, now metav1.Time) objects {
 	} else {
 		out.all = append(out.all, u)
 	}
-	sites := 0
-	for _, one := range out.all {
-		if one.GetKind() == cluster.Site {
-			out.site = one
-			sites++
-		}
-	}
-	if sites > 1 {
-		out.site = nil
-	}
+	out.site = onlySite(out.all)
 	return out
 }

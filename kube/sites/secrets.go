@@ -9,7 +9,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strings"
 
 	"github.com/caisson-os/caisson/fleet/seal"
 	"github.com/caisson-os/caisson/spec"
@@ -70,12 +69,4 @@ func losesSecrets(p *plan.Plan) bool {
 	return slices.ContainsFunc(p.Nodes, func(n plan.NodePlan) bool {
 		return slices.ContainsFunc(n.Changes, func(c plan.Change) bool { return c.Item == "secret" && c.Action == spec.ActionRemove })
 	})
-}
-
-// unlooked names secrets whose values may have changed.
-func unlooked(names []string) string {
-	if len(names) == 0 {
-		return ""
-	}
-	return "; not looked at: secret " + strings.Join(names, ", ")
 }

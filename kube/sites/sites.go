@@ -17,8 +17,10 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -94,6 +96,15 @@ func GVK(kind string) schema.GroupVersionKind {
 	return schema.GroupVersionKind{Group: cluster.Group, Version: cluster.Version, Kind: kind}
 }
 
+// Object returns one of our kinds by its name, without what is in it.
+func Object(kind, namespace, name string) *unstructured.Unstructured {
+	u := &unstructured.Unstructured{}
+	u.SetGroupVersionKind(GVK(kind))
+	u.SetNamespace(namespace)
+	u.SetName(name)
+	return u
+}
+
 // objects are those of one namespace.
 type objects struct {
 	namespace string
@@ -114,7 +125,6 @@ func (r *Reconciler) list(ctx context.Context, kind string, in ...client.ListOpt
 
 func (r *Reconciler) read(ctx context.Context, namespace string) (o objects, err error) {
 	o.namespace = namespace
-	sites := 0
 	for _, k := range cluster.Kinds() {
 		if !k.Doc {
 			continue
@@ -124,20 +134,22 @@ func (r *Reconciler) read(ctx context.Context, namespace string) (o objects, err
 			return o, err
 		}
 		for i := range items {
-			if items[i].GetDeletionTimestamp() != nil {
-				continue
-			}
-			o.all = append(o.all, &items[i])
-			if k.Kind == cluster.Site {
-				o.site = &items[i]
-				sites++
+			if items[i].GetDeletionTimestamp() == nil {
+				o.all = append(o.all, &items[i])
 			}
 		}
 	}
-	if sites > 1 {
-		o.site = nil
-	}
+	o.site = onlySite(o.all)
 	return o, nil
+}
+
+// onlySite returns the one Site of objects, nil where there is none, or more than one.
+func onlySite(all []*unstructured.Unstructured) *unstructured.Unstructured {
+	found := slices.DeleteFunc(slices.Clone(all), func(u *unstructured.Unstructured) bool { return u.GetKind() != cluster.Site })
+	if len(found) != 1 {
+		return nil
+	}
+	return found[0]
 }
 
 func (r *Reconciler) readAll(ctx context.Context, namespace string) (objects, error) {
@@ -193,7 +205,7 @@ func (r *Reconciler) count(o objects, all map[key]*verdict) {
 	if o.site != nil {
 		v := all[key{cluster.Site, o.site.GetName()}]
 		for _, c := range v.conditions {
-			conditions[c.kind] = c.status == "True"
+			conditions[c.Type] = c.Status == metav1.ConditionTrue
 		}
 		generation, _ = v.more["generation"].(int64) // 0 where it is not known
 	}
@@ -227,7 +239,7 @@ func (r *Reconciler) parseAt(ctx context.Context, at time.Time, o objects) (*sit
 func (r *Reconciler) again(all map[key]*verdict) time.Duration {
 	for _, v := range all {
 		for _, c := range v.conditions {
-			if c.kind == Published && (c.reason == "RolloutUnderWay" || v.more["plan"] != nil && c.status == "True") {
+			if c.Type == Published && (c.Reason == "RolloutUnderWay" || v.more["plan"] != nil && c.Status == metav1.ConditionTrue) {
 				return min(step, r.Again)
 			}
 		}

@@ -14,7 +14,10 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -36,11 +39,6 @@ const (
 	maxMessage  = 1000
 )
 
-// condition is one of an object, but for its times.
-type condition struct {
-	kind, status, reason, message string
-}
-
 // What is said of a condition of a Site that could not be looked at: the condition Planned, or
 // Valid, has why.
 const (
@@ -49,31 +47,38 @@ const (
 )
 
 // known is the message of a condition as it was when it was looked at last.
-func known(old map[string]any) string {
-	message, _ := old["message"].(string) // "" where there is none
-	return strings.TrimPrefix(message, lastKnown)
-}
+func known(old *metav1.Condition) string { return strings.TrimPrefix(old.Message, lastKnown) }
 
 // verdict is the status of one object.
 type verdict struct {
 	object     *unstructured.Unstructured
-	conditions []condition
+	conditions []metav1.Condition // but for their times
 	problems   []any
 	more       map[string]any // of a Site
 	looked     bool           // of a Site: what is published was read
 }
 
 func (v *verdict) set(kind string, ok bool, reason, format string, args ...any) {
-	status := "False"
+	status := metav1.ConditionFalse
 	if ok {
-		status = "True"
+		status = metav1.ConditionTrue
 	}
-	next := condition{kind, status, reason, cut(fmt.Sprintf(format, args...))}
-	if i := slices.IndexFunc(v.conditions, func(c condition) bool { return c.kind == kind }); i >= 0 {
-		v.conditions[i] = next // what was done, and could not be written down
-		return
+	// There may be one already, of what was done and could not be written down.
+	meta.SetStatusCondition(&v.conditions, metav1.Condition{Type: kind, Status: status, Reason: reason,
+		Message: cut(fmt.Sprintf(format, args...))})
+}
+
+// written returns the conditions that an object has, none where somebody wrote nonsense.
+func written(u *unstructured.Unstructured) []metav1.Condition {
+	var o struct {
+		Status struct {
+			Conditions []metav1.Condition `json:"conditions"`
+		} `json:"status"`
 	}
-	v.conditions = append(v.conditions, next)
+	if runtime.DefaultUnstructuredConverter.FromUnstructured(u.Object, &o) != nil {
+		return nil
+	}
+	return o.Status.Conditions
 }
 
 func cut(text string) string {
@@ -101,6 +106,7 @@ func verdicts(o objects, problems []cluster.Problem, taken string) map[key]*verd
 	for _, u := range o.all {
 		out[key{u.GetKind(), u.GetName()}] = &verdict{object: u, problems: []any{}}
 	}
+	hasSite := slices.ContainsFunc(o.all, func(u *unstructured.Unstructured) bool { return u.GetKind() == cluster.Site })
 	wrong := map[*verdict][]string{}
 	invalid := ""
 	for _, p := range problems {
@@ -109,7 +115,7 @@ func verdicts(o objects, problems []cluster.Problem, taken string) map[key]*verd
 			of = append(of, v)
 		} else {
 			for k, v := range out {
-				if k.kind == cluster.Site || !hasSite(o) { // what lacks a Site is of no use
+				if k.kind == cluster.Site || !hasSite { // what lacks a Site is of no use
 					of = append(of, v)
 				}
 			}
@@ -148,10 +154,6 @@ func verdicts(o objects, problems []cluster.Problem, taken string) map[key]*verd
 
 const fleetTaken = "the namespace %s has a Site of this name, and had it before: a fleet has one"
 
-func hasSite(o objects) bool {
-	return slices.ContainsFunc(o.all, func(u *unstructured.Unstructured) bool { return u.GetKind() == cluster.Site })
-}
-
 func text(p cluster.Problem) string {
 	out := p.Message
 	if p.Path != "" {
@@ -167,19 +169,16 @@ func text(p cluster.Problem) string {
 func (v *verdict) status(now time.Time) map[string]any {
 	was, _, _ := unstructured.NestedMap(v.object.Object, "status") // nil where it is anything else
 	out := map[string]any{"observedGeneration": v.object.GetGeneration(), "problems": v.problems}
-	var list []any
-	for _, c := range v.conditions {
-		since := now.UTC().Format(time.RFC3339)
-		if old := find(was, c.kind); old["status"] == c.status {
-			if t, ok := old["lastTransitionTime"].(string); ok {
-				since = t
-			}
+	before := written(v.object)
+	list := slices.Clone(v.conditions)
+	for i := range list {
+		list[i].LastTransitionTime, list[i].ObservedGeneration = metav1.NewTime(now), v.object.GetGeneration()
+		if old := meta.FindStatusCondition(before, list[i].Type); old != nil && old.Status == list[i].Status && !old.LastTransitionTime.IsZero() {
+			list[i].LastTransitionTime = old.LastTransitionTime
 		}
-		list = append(list, map[string]any{"type": c.kind, "status": c.status, "reason": c.reason, "message": c.message,
-			"lastTransitionTime": since, "observedGeneration": v.object.GetGeneration()})
 	}
 	if v.object.GetKind() == cluster.Site {
-		list = append(list, v.carried(was, now)...)
+		list = append(list, v.carried(before, now)...)
 	}
 	out["conditions"] = list
 	if v.object.GetKind() == cluster.Site {
@@ -190,7 +189,8 @@ func (v *verdict) status(now time.Time) map[string]any {
 			out["generation"] = was["generation"]
 		}
 		if next, ok := v.more["changes"].(map[string]any); ok {
-			for class := range mapOf(was["changes"]) {
+			classes, _ := was["changes"].(map[string]any) // nil where it is anything else
+			for class := range classes {
 				if _, still := next[class]; !still {
 					next[class] = nil
 				}
@@ -202,36 +202,20 @@ func (v *verdict) status(now time.Time) map[string]any {
 
 // carried are the conditions of a Site that were not looked at: they say what was known, and
 // are not news when they are looked at again.
-func (v *verdict) carried(was map[string]any, now time.Time) (out []any) {
+func (v *verdict) carried(was []metav1.Condition, now time.Time) (out []metav1.Condition) {
 	for _, kind := range []string{Published, Progressing} {
-		old := find(was, kind)
-		if old == nil || slices.ContainsFunc(v.conditions, func(c condition) bool { return c.kind == kind }) {
+		old := meta.FindStatusCondition(was, kind)
+		if old == nil || meta.FindStatusCondition(v.conditions, kind) != nil {
 			continue
 		}
-		since := now.UTC().Format(time.RFC3339)
-		if t, ok := old["lastTransitionTime"].(string); ok && old["status"] == "Unknown" {
-			since = t
+		next := metav1.Condition{Type: kind, Status: metav1.ConditionUnknown, Reason: notLookedAt, Message: cut(lastKnown + known(old)),
+			LastTransitionTime: metav1.NewTime(now), ObservedGeneration: old.ObservedGeneration}
+		if old.Status == next.Status && !old.LastTransitionTime.IsZero() {
+			next.LastTransitionTime = old.LastTransitionTime
 		}
-		out = append(out, map[string]any{"type": kind, "status": "Unknown", "reason": notLookedAt,
-			"message": cut(lastKnown + known(old)), "lastTransitionTime": since, "observedGeneration": old["observedGeneration"]})
+		out = append(out, next)
 	}
 	return out
-}
-
-func mapOf(v any) map[string]any {
-	m, _ := v.(map[string]any) // nil where it is anything else
-	return m
-}
-
-// find returns a condition of a status.
-func find(status map[string]any, kind string) map[string]any {
-	list, _ := status["conditions"].([]any)
-	for _, e := range list {
-		if c, _ := e.(map[string]any); c["type"] == kind {
-			return c
-		}
-	}
-	return nil
 }
 
 // write puts verdicts into the objects that say something else, and tells once of what is
@@ -248,10 +232,7 @@ func (r *Reconciler) write(ctx context.Context, o objects, all map[key]*verdict)
 		if err != nil {
 			return err
 		}
-		target := &unstructured.Unstructured{}
-		target.SetGroupVersionKind(v.object.GroupVersionKind())
-		target.SetNamespace(o.namespace)
-		target.SetName(v.object.GetName())
+		target := Object(v.object.GetKind(), o.namespace, v.object.GetName())
 		err = r.Client.Status().Patch(ctx, target, client.RawPatch(types.MergePatchType, data))
 		if apierrors.IsNotFound(err) {
 			continue // it went meanwhile
@@ -260,26 +241,28 @@ func (r *Reconciler) write(ctx context.Context, o objects, all map[key]*verdict)
 			failed = append(failed, fmt.Errorf("write the status of %s %s: %w", v.object.GetKind(), v.object.GetName(), err))
 			continue
 		}
-		r.tell(v, was)
+		r.tell(v)
 	}
 	return errors.Join(failed...)
 }
 
 // tell makes an Event of each condition that is not as it was.
-func (r *Reconciler) tell(v *verdict, was map[string]any) {
+func (r *Reconciler) tell(v *verdict) {
+	was := written(v.object)
 	for _, c := range v.conditions {
-		old := find(was, c.kind)
-		if old["reason"] == notLookedAt && known(old) == c.message {
+		switch old := meta.FindStatusCondition(was, c.Type); {
+		case old == nil && c.Status == metav1.ConditionTrue && c.Type != Published:
+			continue
+		case old != nil && old.Reason == notLookedAt && known(old) == c.Message:
 			continue // as it was before it could not be looked at
-		}
-		if old["reason"] == c.reason && old["message"] == c.message || old == nil && c.status == "True" && c.kind != Published {
+		case old != nil && old.Reason == c.Reason && old.Message == c.Message:
 			continue
 		}
 		kind := corev1.EventTypeNormal
-		if c.status == "False" && c.kind == Valid {
+		if c.Status == metav1.ConditionFalse && c.Type == Valid {
 			kind = corev1.EventTypeWarning
 		}
-		r.Events.Eventf(v.object, nil, kind, c.reason, c.kind, "%s", c.message)
+		r.Events.Eventf(v.object, nil, kind, c.Reason, c.Type, "%s", c.Message)
 	}
 }
 

@@ -10,7 +10,6 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/util/workqueue"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -42,9 +41,8 @@ func (r *Reconciler) Watch(mgr ctrl.Manager) error {
 		if !k.Doc && k.Kind != cluster.PublishApproval {
 			continue
 		}
-		u := &unstructured.Unstructured{}
-		u.SetGroupVersionKind(GVK(k.Kind))
-		b = b.Watches(u, namespaces{}, builder.WithPredicates(predicate.GenerationChangedPredicate{}))
+		b = b.Watches(Object(k.Kind, "", ""), each(func(_ context.Context, o client.Object, q queue) { lookAt(o, q) }),
+			builder.WithPredicates(predicate.GenerationChangedPredicate{}))
 	}
 	c, err := b.Build(r)
 	if err != nil {
@@ -54,21 +52,21 @@ func (r *Reconciler) Watch(mgr ctrl.Manager) error {
 	return nil
 }
 
-// namespaces turns an event about an object into a look at its namespace.
-type namespaces struct{}
-
 type queue = workqueue.TypedRateLimitingInterface[reconcile.Request]
 
-func (namespaces) add(o client.Object, q queue) {
+// lookAt has the namespace of an object looked at.
+func lookAt(o client.Object, q queue) {
 	q.AddAfter(reconcile.Request{NamespacedName: types.NamespacedName{Name: o.GetNamespace()}}, settle)
 }
 
-func (n namespaces) Create(_ context.Context, e event.CreateEvent, q queue)   { n.add(e.Object, q) }
-func (n namespaces) Update(_ context.Context, e event.UpdateEvent, q queue)   { n.add(e.ObjectNew, q) }
-func (n namespaces) Delete(_ context.Context, e event.DeleteEvent, q queue)   { n.add(e.Object, q) }
-func (n namespaces) Generic(_ context.Context, e event.GenericEvent, q queue) { n.add(e.Object, q) }
-
-var _ handler.EventHandler = namespaces{}
+// each handles all events about objects alike.
+func each[O client.Object](do func(context.Context, O, queue)) handler.TypedFuncs[O, reconcile.Request] {
+	return handler.TypedFuncs[O, reconcile.Request]{
+		CreateFunc: func(ctx context.Context, e event.TypedCreateEvent[O], q queue) { do(ctx, e.Object, q) },
+		UpdateFunc: func(ctx context.Context, e event.TypedUpdateEvent[O], q queue) { do(ctx, e.ObjectNew, q) },
+		DeleteFunc: func(ctx context.Context, e event.TypedDeleteEvent[O], q queue) { do(ctx, e.Object, q) },
+	}
+}
 
 // members returns the Nodes of the cluster, as memory has them. They are watched from the
 // first time on: where no Site names them, nobody asks an API server for Nodes.
@@ -92,20 +90,15 @@ func (r *Reconciler) members(ctx context.Context) ([]cluster.Member, error) {
 // nodesOf has namespaces looked at again whose Sites name the cluster's Nodes, when these
 // change in what a site may read of them: a heartbeat is not a change.
 func (r *Reconciler) nodesOf(mgr ctrl.Manager, c controller.Controller) error {
-	each := handler.TypedFuncs[*corev1.Node, reconcile.Request]{
-		CreateFunc: func(ctx context.Context, _ event.TypedCreateEvent[*corev1.Node], q queue) { r.lookAgain(ctx, q) },
-		UpdateFunc: func(ctx context.Context, _ event.TypedUpdateEvent[*corev1.Node], q queue) { r.lookAgain(ctx, q) },
-		DeleteFunc: func(ctx context.Context, _ event.TypedDeleteEvent[*corev1.Node], q queue) { r.lookAgain(ctx, q) },
-	}
 	changed := predicate.TypedFuncs[*corev1.Node]{UpdateFunc: func(e event.TypedUpdateEvent[*corev1.Node]) bool {
 		return !maps.Equal(e.ObjectOld.Labels, e.ObjectNew.Labels) ||
 			e.ObjectOld.Status.NodeInfo.SystemUUID != e.ObjectNew.Status.NodeInfo.SystemUUID
 	}}
-	return c.Watch(source.Kind(mgr.GetCache(), &corev1.Node{}, each, changed))
+	return c.Watch(source.Kind(mgr.GetCache(), &corev1.Node{}, each(r.lookAgain), changed))
 }
 
 // lookAgain looks again at the namespaces whose Sites name Nodes.
-func (r *Reconciler) lookAgain(ctx context.Context, q queue) {
+func (r *Reconciler) lookAgain(ctx context.Context, _ *corev1.Node, q queue) {
 	sites, err := r.list(ctx, cluster.Site)
 	if err != nil {
 		return // memory always answers; what changed is seen at the next look
@@ -113,7 +106,7 @@ func (r *Reconciler) lookAgain(ctx context.Context, q queue) {
 	for _, one := range sites {
 		list, _ := one.Object["inventory"].([]any) // nil where there is none
 		if len(list) > 0 {
-			q.AddAfter(reconcile.Request{NamespacedName: types.NamespacedName{Name: one.GetNamespace()}}, settle)
+			lookAt(&one, q)
 		}
 	}
 }

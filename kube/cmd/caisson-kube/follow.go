@@ -4,10 +4,8 @@ package main
 
 import (
 	"context"
-	"fmt"
 	"maps"
 	"slices"
-	"strings"
 	"time"
 
 	"golang.org/x/time/rate"
@@ -25,11 +23,11 @@ import (
 // namespaces.
 func (o *options) follow(mgr ctrl.Manager, r *sites.Reconciler, seen *metrics.Metrics) (map[string]*service.Client, error) {
 	services, sources := map[string]*service.Client{}, map[string]nodes.Source{}
-	for _, one := range o.fleets {
-		namespace, address, ok := strings.Cut(one, "=")
-		if !ok {
-			return nil, fmt.Errorf("--fleet %s: write NAMESPACE=URL", one)
-		}
+	fleets, err := named(o.fleets, "fleet", "URL")
+	if err != nil {
+		return nil, err
+	}
+	for namespace, address := range fleets {
 		s, err := o.service(namespace, address)
 		if err != nil {
 			return nil, err

@@ -153,7 +153,7 @@ func run(ctx context.Context, config *rest.Config, o options) error {
 	if o.drains && o.drainMost < 1 {
 		return fmt.Errorf("--drain-most %d: write a number of Nodes above 0", o.drainMost)
 	}
-	registries, err := registriesOf(o.registries)
+	registries, err := named(o.registries, "registry", "HOST[:PORT]/PREFIX")
 	if err != nil {
 		return err
 	}
@@ -243,27 +243,27 @@ func hear(r *sites.Reconciler, services map[string]*service.Client) {
 	}
 }
 
-// registriesOf reads the registry of each namespace.
-func registriesOf(named []string) (map[string]string, error) {
-	registries := map[string]string{}
-	for _, one := range named {
-		namespace, ref, ok := strings.Cut(one, "=")
+// named reads what a flag says of each namespace.
+func named(list []string, flag, as string) (map[string]string, error) {
+	all := map[string]string{}
+	for _, one := range list {
+		namespace, what, ok := strings.Cut(one, "=")
 		if !ok {
-			return nil, fmt.Errorf("--registry %s: write NAMESPACE=HOST[:PORT]/PREFIX", one)
+			return nil, fmt.Errorf("--%s %s: write NAMESPACE=%s", flag, one, as)
 		}
-		registries[namespace] = ref
+		all[namespace] = what
 	}
-	return registries, nil
+	return all, nil
 }
 
 // clientsOf opens the Prometheus of each namespace. The URL may hold a password, which no error shows.
-func clientsOf(named []string) (map[string]*analysis.Client, error) {
+func clientsOf(list []string) (map[string]*analysis.Client, error) {
+	addresses, err := named(list, "prometheus", "URL")
+	if err != nil {
+		return nil, errors.New("--prometheus: write NAMESPACE=URL")
+	}
 	clients := map[string]*analysis.Client{}
-	for _, one := range named {
-		namespace, address, ok := strings.Cut(one, "=")
-		if !ok {
-			return nil, errors.New("--prometheus: write NAMESPACE=URL")
-		}
+	for namespace, address := range addresses {
 		asked, err := analysis.Open(address)
 		if err != nil {
 			return nil, fmt.Errorf("--prometheus %s: %w", namespace, err)

@@ -15,7 +15,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/client-go/rest"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -87,9 +86,7 @@ func (h *hook) add(ctx context.Context, mgr ctrl.Manager, r *sites.Reconciler, o
 		if !k.Doc {
 			continue
 		}
-		u := &unstructured.Unstructured{}
-		u.SetGroupVersionKind(sites.GVK(k.Kind))
-		if _, err := mgr.GetCache().GetInformer(ctx, u); err != nil { // in memory before the first question
+		if _, err := mgr.GetCache().GetInformer(ctx, sites.Object(k.Kind, "", "")); err != nil { // in memory before the first question
 			return err
 		}
 	}

@@ -8,7 +8,7 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/caisson-os/caisson/bootagent/sense/window"
+	"github.com/caisson-os/caisson/bootagent/sense/uptime"
 	"github.com/caisson-os/caisson/spec"
 )
 
@@ -93,7 +93,7 @@ func (v *verdict) running(e *Engine, m *spec.Maintenance, o spec.Operation, r re
 	case r.Boot != e.Boot && o.Check != nil && r.Phase != judging:
 		v.act, v.phase = begin, judging // it may have been what rebooted
 	case r.Boot == e.Boot && e.Runner.Running(r.Unit):
-		if window.Stop(m, o.Windows, e.Now()) {
+		if uptime.Stop(m, o.Windows, e.Now()) {
 			v.act = stop
 		}
 	default:

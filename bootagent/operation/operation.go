@@ -25,7 +25,7 @@ import (
 	"time"
 
 	"github.com/caisson-os/caisson/bootagent/process"
-	"github.com/caisson-os/caisson/bootagent/sense/window"
+	"github.com/caisson-os/caisson/bootagent/sense/uptime"
 	"github.com/caisson-os/caisson/spec"
 )
 
@@ -327,11 +327,11 @@ func (e *Engine) mayStart(m *spec.Maintenance, o spec.Operation) (ok bool, what,
 	if (len(o.Windows) > 0 || o.Type == spec.Cron) && !e.Synchronised() {
 		return false, spec.ForClock, e.unsynchronised()
 	}
-	if ok, why = window.May(m, o.Windows, e.Now()); !ok {
+	if ok, why = uptime.May(m, o.Windows, e.Now()); !ok {
 		return false, spec.ForWindow, why
 	}
-	if at := window.Opened(m, o.Windows, e.Now()).Add(e.part(o.ID, order(o).Spread)); e.Now().Before(at) {
-		return false, spec.ForTurn, "this node's part of the window begins at " + window.Moment(at)
+	if at := uptime.Opened(m, o.Windows, e.Now()).Add(e.part(o.ID, order(o).Spread)); e.Now().Before(at) {
+		return false, spec.ForTurn, "this node's part of the window begins at " + uptime.Moment(at)
 	}
 	return true, "", ""
 }

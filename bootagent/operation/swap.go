@@ -11,7 +11,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/caisson-os/caisson/bootagent/sense/window"
+	"github.com/caisson-os/caisson/bootagent/sense/uptime"
 	"github.com/caisson-os/caisson/internal/digest"
 
 	"github.com/caisson-os/caisson/spec"
@@ -94,7 +94,7 @@ func (v *verdict) swap(e *Engine, o spec.Operation, r record) {
 		return
 	case tried && !e.Now().Before(r.Ended) && e.Now().Before(r.Ended.Add(retrySwap)):
 		v.status.Next = r.Ended.Add(retrySwap)
-		v.wait(spec.ForRetry, fmt.Sprintf("it failed: %s; the next attempt is at %s", r.Detail, window.Moment(v.status.Next)))
+		v.wait(spec.ForRetry, fmt.Sprintf("it failed: %s; the next attempt is at %s", r.Detail, uptime.Moment(v.status.Next)))
 		return
 	case s.Busy != "":
 		v.wait(s.Busy, s.Why)
@@ -103,7 +103,7 @@ func (v *verdict) swap(e *Engine, o spec.Operation, r record) {
 	m := e.calendar(nil, o)
 	if ok, what, why := e.mayStart(m, o); !ok && r.Asked != now {
 		v.wait(what, why)
-		if next, known := window.Soonest(m, o.Windows, e.Now()); known && what == spec.ForWindow {
+		if next, known := uptime.Soonest(m, o.Windows, e.Now()); known && what == spec.ForWindow {
 			v.status.Next = next
 		}
 		return

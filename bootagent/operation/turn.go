@@ -13,7 +13,7 @@ import (
 	"time"
 
 	"github.com/caisson-os/caisson/bootagent/process"
-	"github.com/caisson-os/caisson/bootagent/sense/window"
+	"github.com/caisson-os/caisson/bootagent/sense/uptime"
 	"github.com/caisson-os/caisson/internal/digest"
 	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/spec/timeservice"
@@ -227,7 +227,7 @@ func (e *Engine) unsynchronised() string {
 	if len(e.Servers) > 0 {
 		servers = strings.Join(e.Servers, ", ")
 	}
-	return fmt.Sprintf("%sno time that %s accepts came from %s since it started, at %s", what, s.Unit, servers, window.Moment(since))
+	return fmt.Sprintf("%sno time that %s accepts came from %s since it started, at %s", what, s.Unit, servers, uptime.Moment(since))
 }
 
 // tellsKernel reports whether a service lets the kernel know of the time that it accepts, as far as

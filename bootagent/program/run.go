@@ -29,8 +29,8 @@ import (
 	"github.com/caisson-os/caisson/bootagent/process"
 	"github.com/caisson-os/caisson/bootagent/record/track"
 	"github.com/caisson-os/caisson/bootagent/rescue/letin"
+	"github.com/caisson-os/caisson/bootagent/sense/uptime"
 	"github.com/caisson-os/caisson/bootagent/sense/watch"
-	"github.com/caisson-os/caisson/bootagent/sense/window"
 	"github.com/caisson-os/caisson/bootagent/tell/metrics"
 	"github.com/caisson-os/caisson/bootagent/tell/post"
 	"github.com/caisson-os/caisson/internal/paths"
@@ -149,7 +149,7 @@ func (s *service) watch() (end func()) {
 		open = append(open, hints)
 		s.hints, s.o.Rival, s.o.Hints = hints, hints.Rival, hints.Of
 	}
-	clock, err := window.WatchClock()
+	clock, err := uptime.WatchClock()
 	if err != nil {
 		s.o.Say("a clock that is set is noticed within a minute: %v", err)
 	} else {

@@ -16,7 +16,7 @@ import (
 	"github.com/caisson-os/caisson/bootagent/node/policy"
 	"github.com/caisson-os/caisson/bootagent/record/state"
 	"github.com/caisson-os/caisson/bootagent/record/track"
-	"github.com/caisson-os/caisson/bootagent/sense/window"
+	"github.com/caisson-os/caisson/bootagent/sense/uptime"
 	"github.com/caisson-os/caisson/bootagent/tell/events"
 	"github.com/caisson-os/caisson/bootagent/tell/say"
 	"github.com/caisson-os/caisson/spec"
@@ -169,7 +169,7 @@ func (ef *Effect) Late(found *track.Found, r *spec.Realtime) string {
 	case !ef.Clock.Synchronised():
 		return "its window is not known: the clock is not synchronised"
 	}
-	if ok, why := window.May(found.Overlay.Maintenance, r.Windows, ef.Clock.Now()); !ok {
+	if ok, why := uptime.May(found.Overlay.Maintenance, r.Windows, ef.Clock.Now()); !ok {
 		return why
 	}
 	return ""

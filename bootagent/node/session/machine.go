@@ -16,7 +16,6 @@ import (
 	"github.com/caisson-os/caisson/bootagent/record/track"
 
 	"github.com/caisson-os/caisson/bootagent/sense/uptime"
-	"github.com/caisson-os/caisson/bootagent/sense/window"
 	"github.com/caisson-os/caisson/bootagent/tell/post"
 	"github.com/caisson-os/caisson/internal/paths"
 	"github.com/caisson-os/caisson/layers"
@@ -60,7 +59,7 @@ func (n *Session) clock() TrialClock {
 func (n *Session) Up() time.Duration { return n.clock().Up() }
 
 // Synchronised reports whether that time is to be trusted.
-func (n *Session) Synchronised() bool { return n.Options.Clock != nil || window.Synchronised() }
+func (n *Session) Synchronised() bool { return n.Options.Clock != nil || uptime.Synchronised() }
 
 // Dial asks the registry over a new connection, in all its places. What it says does not matter,
 // nor that it ends the connection; one that is refused may be so by this machine's own rules, and one

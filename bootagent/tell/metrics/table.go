@@ -7,7 +7,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/caisson-os/caisson/bootagent/sense/window"
+	"github.com/caisson-os/caisson/bootagent/sense/uptime"
 	"github.com/caisson-os/caisson/spec"
 )
 
@@ -159,7 +159,7 @@ var table = []Family{
 	{"caisson_window_next_timestamp_seconds", "gauge", []string{"window"},
 		"When a maintenance window opens next; absent where that is not known.", func(f *Facts, put put) {
 			eachWindow(f, func(name string, w spec.Window) {
-				if next, known := window.Next(w, f.Now); known {
+				if next, known := uptime.Next(w, f.Now); known {
 					at(put, next, name)
 				}
 			})

@@ -20,7 +20,7 @@ import (
 
 	"github.com/caisson-os/caisson/bootagent/record/state"
 	"github.com/caisson-os/caisson/bootagent/sense/gate"
-	"github.com/caisson-os/caisson/bootagent/sense/window"
+	"github.com/caisson-os/caisson/bootagent/sense/uptime"
 	"github.com/caisson-os/caisson/internal/digest"
 	"github.com/caisson-os/caisson/internal/durable"
 	"github.com/caisson-os/caisson/internal/plain"
@@ -278,7 +278,7 @@ func nextWindow(m *spec.Maintenance, now time.Time) (next *spec.NextWindow) {
 		return nil
 	}
 	for name, w := range m.Windows {
-		i, ok := window.Coming(w, now)
+		i, ok := uptime.Coming(w, now)
 		if ok && (next == nil || i.From.Before(next.From) || i.From.Equal(next.From) && name < next.Name) {
 			next = &spec.NextWindow{Name: name, Interval: i}
 		}

@@ -1,10 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package window says whether a node may act now, by its clock.
-//
-// [May] compares a clock with the intervals of a signed overlay, and says what is waited for. It
-// knows neither rules nor time zones, which were resolved when the site was published.
-package window
+package uptime
 
 import (
 	"errors"

@@ -3,6 +3,7 @@
 package publish
 
 import (
+	"cmp"
 	"context"
 	"crypto"
 	"maps"
@@ -193,11 +194,15 @@ func (s *selected) add(ctx context.Context, nodes []Node) error {
 				todo = append(todo, *w)
 			}
 		}
-		if err := forEach(ctx, todo, func(_ context.Context, w *work) error { return w.setDocument(w.doc) }); err != nil {
+		wrong := make([]error, len(todo))
+		if err := index.Each(ctx, len(todo), func(_ context.Context, i int) error {
+			wrong[i] = todo[i].setDocument(todo[i].doc)
+			return nil
+		}); err != nil {
 			return err
 		}
-		for _, w := range todo {
-			if err := s.settle(w); err != nil {
+		for i, w := range todo { // the first of the site is named, whichever was made first
+			if err := cmp.Or(wrong[i], s.settle(w)); err != nil {
 				return err
 			}
 		}

@@ -189,6 +189,9 @@ func (k *Reporters) save(published func(string) bool) error {
 	if len(data) > maxReporters {
 		return fmt.Errorf("keep the keys of reports: they have %d bytes, %d are the most", len(data), maxReporters)
 	}
+	if is, err := os.Stat(k.file); err == nil && !is.ModTime().Equal(k.stamp) {
+		return nil // an operator wrote it meanwhile: the next look heeds that
+	}
 	if err := durable.WriteFile(k.file, append(data, '\n'), 0o644); err != nil {
 		return cli.WithHint(fmt.Errorf("keep the keys of reports: %w", err), "--reporters FILE names another place")
 	}

@@ -210,6 +210,13 @@ func TestWhoIsTakenOutOfTheFile(t *testing.T) {
 	must(t, os.WriteFile(file+".new", empty, 0o644))
 	must(t, os.Chtimes(file+".new", noon, noon))
 	must(t, os.Rename(file+".new", file))
+	by.mu.Lock() // and also while a driver looks: what it knows is not written over that
+	by.unsaved = true
+	must(t, by.save(among("a").has))
+	by.mu.Unlock()
+	if text, err := os.ReadFile(file); err != nil || !bytes.Equal(text, empty) {
+		t.Errorf("%s, %v", text, err)
+	}
 	got, key := look(3)
 	if got.Garbled != "" {
 		t.Errorf("%+v", got)

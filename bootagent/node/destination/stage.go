@@ -130,13 +130,13 @@ func (d *Destination) noteBytes(ctx context.Context, layer string, b spec.Bytes)
 	if b == (spec.Bytes{}) {
 		return nil
 	}
-	run, err := os.Open(d.path(paths.Run)) // a verb may stage beside the service
+	beside, err := os.OpenFile(d.path(paths.RunStaged+".lock"), os.O_RDWR|os.O_CREATE, 0o600) // a verb may stage beside the service
 	if err != nil {
 		return err
 	}
-	defer run.Close() // it ends the lock, nothing is written through it
-	if err := stall.Lock(ctx, run, false); err != nil {
-		return fmt.Errorf("lock %s: %w", run.Name(), err)
+	defer beside.Close() // it ends the lock, nothing is written through it
+	if err := stall.Lock(ctx, beside, false); err != nil {
+		return fmt.Errorf("lock %s: %w", beside.Name(), err)
 	}
 	if before := d.BytesOf(layer); before != nil {
 		b.Fetched, b.Had = b.Fetched+before.Fetched, b.Had+before.Had

@@ -358,3 +358,10 @@ func TestMain(m *testing.M) {
 	root.Enter()
 	os.Exit(m.Run())
 }
+
+// TestNobodyIsAList: accounts of none are the same for the keys of a build's steps, whatever was before.
+func TestNobodyIsAList(t *testing.T) {
+	if rows, err := Settle(nil, nil); err != nil || rows == nil || len(rows) != 0 {
+		t.Errorf("%v, %v", rows, err)
+	}
+}

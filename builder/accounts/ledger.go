@@ -87,7 +87,8 @@ func Settle(variants []spec.Accounts, previous []spec.Account) ([]spec.Account, 
 		}
 		rows[name], owner[next] = spec.Account{Name: name, UID: next, GID: next, State: stateActive}, name
 	}
-	all := slices.SortedFunc(maps.Values(rows), func(a, b spec.Account) int { return strings.Compare(a.Name, b.Name) })
+	all := slices.AppendSeq([]spec.Account{}, maps.Values(rows)) // never nil: a step's key has no other name for none
+	slices.SortFunc(all, func(a, b spec.Account) int { return strings.Compare(a.Name, b.Name) })
 	return append(all, system...), nil
 }
 

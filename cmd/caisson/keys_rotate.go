@@ -158,13 +158,8 @@ func (r *rotating) run(ctx context.Context, a *app, names []string) error {
 	if r.layers != "" && !oci.ValidDigest(r.layers) {
 		return cli.Usage("sha256: and 64 hex digits", "--layers: %q is not a digest", r.layers)
 	}
-	rotation := publish.Rotation{By: publish.By{Author: self(), Reason: r.reason}, Next: next, Root: root, Layers: r.layers, Lose: r.lose,
-		Known: map[string]*spec.KeysKnown{}}
-	if err := r.service.hear(ctx, func(node string, known *spec.KeysKnown, reported bool) {
-		if reported {
-			rotation.Known[node] = known
-		}
-	}); err != nil {
+	rotation := publish.Rotation{By: publish.By{Author: self(), Reason: r.reason}, Next: next, Root: root, Layers: r.layers, Lose: r.lose}
+	if rotation.Known, err = r.service.keysKnown(ctx); err != nil {
 		return err
 	}
 	if rotation.Release, err = openOne(r.release, &r.who.passphrase); err != nil {
@@ -360,6 +355,16 @@ func (x *asking) hear(ctx context.Context, tell func(node string, known *spec.Ke
 		tell(l.Name, l.Keys, !l.Received.IsZero())
 	}
 	return err
+}
+
+// keysKnown returns what hear tells of the nodes that have reported.
+func (x *asking) keysKnown(ctx context.Context) (map[string]*spec.KeysKnown, error) {
+	all := map[string]*spec.KeysKnown{}
+	return all, x.hear(ctx, func(node string, known *spec.KeysKnown, reported bool) {
+		if reported {
+			all[node] = known
+		}
+	})
 }
 
 func (a *app) keysRehearseCommand() *cobra.Command {

@@ -167,9 +167,9 @@ func (c *Client) Node(ctx context.Context, name string) (n Node, err error) {
 	return n, c.Get(ctx, "/v1/nodes/"+url.PathEscape(name), &n)
 }
 
-// maxNodes and maxList are more nodes, and bytes of them, than a fleet has: a service that lists without
-// end is not one.
-const maxNodes, maxList = 1 << 20, 2 * maxAnswer
+// maxNodes is more than a fleet has, and each has nodeSize bytes at most, in the mean of what is more
+// than one answer: a service that lists without end is not one.
+const maxNodes, nodeSize = 1 << 20, 1 << 10
 
 // Nodes returns all nodes that meet a query. They are asked for by name: that order stays
 // as it is while conditions change.
@@ -188,8 +188,8 @@ func (c *Client) Nodes(ctx context.Context, q url.Values) (list List, err error)
 			return list, err
 		}
 		list.Nodes, list.All, list.Note = append(list.Nodes, l.Nodes...), l.All, l.Note
-		if bytes += size; len(list.Nodes) > maxNodes || bytes > maxList {
-			return list, fmt.Errorf("the fleet's service lists more than %d nodes, or more than %d MiB of them", maxNodes, maxList>>20)
+		if bytes += size; len(list.Nodes) > maxNodes || bytes > maxAnswer+nodeSize*len(list.Nodes) {
+			return list, fmt.Errorf("the fleet's service lists more than %d nodes, or more than %d bytes of each", maxNodes, nodeSize)
 		}
 		if len(l.Nodes) == 0 || len(list.Nodes) >= l.All {
 			order.Sort(list.Nodes)

@@ -25,7 +25,7 @@ func TestEndlessList(t *testing.T) {
 		w.WriteHeader(http.StatusInternalServerError)
 	}))
 	defer s.Close()
-	if _, err := (&Client{At: s.URL}).Nodes(t.Context(), url.Values{}); err == nil || !strings.Contains(err.Error(), "MiB of them") {
+	if _, err := (&Client{At: s.URL}).Nodes(t.Context(), url.Values{}); err == nil || !strings.Contains(err.Error(), "bytes of each") {
 		t.Errorf("after %d pages: %v", pages.Load(), err)
 	}
 }

@@ -5,6 +5,7 @@ package apt
 import (
 	"context"
 	"crypto/sha256"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -96,6 +97,9 @@ func (s *State) unchanged(ctx context.Context) bool {
 func (s *State) download(ctx context.Context, most int64, files []string) error {
 	args := []string{"/bin/sh", "-c", `ulimit -f "$1"; shift; exec "$0" download-file "$@"`, helper, fmt.Sprint(most/512 + 1)}
 	_, err := s.run(ctx, append(args, files...)...)
+	if e, ok := errors.AsType[*Error](err); ok {
+		e.Args = append([]string{helper}, files...)
+	}
 	return err
 }
 

@@ -74,7 +74,10 @@ func (x *index) remove(repo, reference string) (found bool) {
 }
 
 func (x *index) tags(repo string) []string {
-	return plain.Pick(slices.Sorted(maps.Keys(x.names)), func(name string) (string, bool) { return strings.CutPrefix(name, repo+":") })
+	all := slices.Collect(maps.Keys(x.names)) // of each node of a fleet: only what is picked is sorted
+	tags := plain.Pick(all, func(name string) (string, bool) { return strings.CutPrefix(name, repo+":") })
+	slices.Sort(tags)
+	return tags
 }
 
 // referrers has a descriptor's annotations be the manifest's, as a server's list has them.

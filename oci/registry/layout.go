@@ -74,6 +74,7 @@ func (l *layout) blobSize(_ context.Context, _, digest string) (int64, error) {
 	return info.Size(), nil
 }
 
+// putData stores data that was verified.
 func (l *layout) putData(ctx context.Context, repo string, d oci.Descriptor) error {
 	return l.putFile(ctx, repo, d, func(w io.Writer) error {
 		_, err := w.Write(d.Data)

@@ -3,10 +3,10 @@
 // Package item says what a runtime item is: one kind of setting (sysctl, mounts,
 // …) that can be looked at, applied and taken back on a running system.
 //
-// It holds the interface, the journal entry and nothing that acts. The kinds
-// are directories beside it, their order is the table in package items, and
-// test/itemtest is the suite that each of them passes. Kinds never import each
-// other.
+// It holds the interface, the journal entry, and what several kinds do alike: they ask before each
+// line of the journal, and replace files in memory. The kinds are directories beside it, their order is
+// the table in package items, and test/itemtest is the suite that each of them passes. Kinds never
+// import each other.
 package item
 
 import (

@@ -234,7 +234,7 @@ func HangUp(root string, over func(by string) bool) error {
 			if !ended(name) {
 				err = errors.Join(err, endBelow(pid), end(pid))
 			}
-			err = errors.Join(err, durable.Remove(filepath.Join(dir, name)))
+			err = errors.Join(err, durable.Remove(filepath.Join(dir, name))) // a session may have been first
 		}
 		if len(names) == 0 || err != nil { // a session that ends meanwhile may note what it leaves
 			return err

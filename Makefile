@@ -16,7 +16,7 @@ LONGEST  = ./builder ./test/undone ./packaging/deb ./cmd/caisson-agent ./bootage
 
 # Where goroutines of ours share something, or those of tests do.
 RACED    = $(addprefix ./internal/,httpserver machine ownfiles safepath stall verity) \
-  ./oci ./oci/keys ./oci/pull ./oci/registry ./oci/trust ./media/netboot/... ./fleet/index ./fleet/report ./fleet/relay ./fleet/unknown \
+  ./oci ./oci/keys ./oci/pull ./oci/registry ./oci/sign ./oci/trust ./media/netboot/... ./fleet/index ./fleet/report ./fleet/relay ./fleet/unknown \
   $(addprefix ./bootagent/,process program fetch/download sense/gate items items/exec tell/metrics fetch/stage record/track sense/watch)
 
 BIN      ?= bin

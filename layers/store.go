@@ -178,7 +178,8 @@ func (s *Store) Collect(keep map[string]bool) (int64, error) {
 		if info, err := e.Info(); err == nil {
 			freed += info.Size()
 		}
-		if err := os.Remove(filepath.Join(s.dir, "sha256", e.Name())); err != nil && !errors.Is(err, fs.ErrNotExist) { // a fetch renamed it meanwhile
+		err := os.Remove(filepath.Join(s.dir, "sha256", e.Name()))
+		if err != nil && !errors.Is(err, fs.ErrNotExist) { // a fetch renamed it meanwhile
 			return freed, err
 		}
 	}

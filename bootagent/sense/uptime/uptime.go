@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package uptime tells the time of a node, and whether it may act now. It measures from the start of
-// the kernel, as the kernel's own log does: a clock that is set meanwhile says nothing. [Recorder] notes how long the steps of a boot and of a run
-// take, and does not know what the steps are.
+// the kernel, as the kernel's own log does: a clock that is set meanwhile says nothing. [Recorder]
+// notes how long the steps of a boot and of a run take, and does not know what the steps are.
 //
 // [May] says whether a node may act now: it compares its clock with the intervals of a signed overlay,
 // and says what is waited for. It knows neither rules nor time zones, which were resolved when the

@@ -110,7 +110,7 @@ func parseOwn(raw []byte) (list []Named, ok bool) {
 		n.MediaType = unique.Make(member(`"mediaType":"`, `"`)).Value() // they are few
 		n.ArtifactType = unique.Make(member(`"artifactType":"`, `"`)).Value()
 		n.Digest = strings.Clone(member(`"digest":"`, `"`))
-		n.Size, _ = strconv.ParseInt(member(`"size":`, ","), 10, 64) // what is not a number is encoded otherwise
+		n.Size, _ = strconv.ParseInt(member(`"size":`, ","), 10, 64) // another text than a number is encoded otherwise
 		again = n.appendTo(again[:0])
 		if string(again[1:len(again)-1]) != entry || whole.checkDescriptor(n.Descriptor, "") != nil {
 			return nil, false

@@ -337,7 +337,7 @@ func (f *flags) help(w io.Writer) {
 	})
 }
 
-// unknownVerb is the error for what is not a verb.
+// unknownVerb is the error for an unknown verb.
 func unknownVerb(name string) error {
 	like := plain.Nearest(name, func(yield func(string) bool) {
 		for _, v := range verbs() {

@@ -12,6 +12,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -218,24 +219,25 @@ func openSpool(dir string) (*spool, error) {
 		return nil, fmt.Errorf("open the spool of reports: %w", err)
 	}
 	s := &spool{dir: dir}
-	for _, entry := range names {
+	for _, entry := range slices.Backward(names) { // of more than fit the newest, and no more are read
 		file := filepath.Join(dir, entry.Name())
 		var seq uint64
 		_, err := fmt.Sscanf(entry.Name(), "%016d.json", &seq)
 		whole := err == nil && s.name(seq) == file
 		var raw []byte
-		if whole {
+		if whole = whole && len(s.list) < spoolMax; whole {
 			raw, err = ownfiles.ReadFile(file, sign.MaxReport)
 		}
 		if !whole || err != nil || !strings.HasPrefix(string(raw), "{") {
-			if err := os.RemoveAll(file); err != nil { // what a cut left of a write, or somebody's
+			if err := os.RemoveAll(file); err != nil { // what a cut left of a write, or somebody's, or the oldest
 				return nil, fmt.Errorf("open the spool of reports: %w", err)
 			}
 			continue
 		}
 		s.list = append(s.list, sealed{seq, raw, true, true})
 	}
-	return s, s.bound(spoolMax)
+	slices.Reverse(s.list)
+	return s, nil
 }
 
 // add puts a report last. One without news takes the place of such a one before it.

@@ -3,6 +3,7 @@
 package publish
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -38,6 +39,21 @@ type Seen struct {
 	Current    Stamp  `json:"current,omitzero"`
 	Layers     Stamp  `json:"layers,omitzero"` // the statement about layer:current
 	Own        Own    `json:"own,omitzero"`
+}
+
+// over returns s, or what another process has seen of the same fleet meanwhile where that is newer: a
+// floor does not fall.
+func (s Seen) over(theirs Seen) Seen {
+	if theirs.Fleet != s.Fleet {
+		return s
+	}
+	layers := s.Layers.Newer(theirs.Layers)
+	if cmp.Or(cmp.Compare(theirs.Epoch, s.Epoch), cmp.Compare(theirs.Generation, s.Generation),
+		cmp.Compare(theirs.Reserved, s.Reserved)) > 0 {
+		s = theirs
+	}
+	s.Layers = layers
+	return s
 }
 
 // Own is the newest generation that rests on nothing but what this publisher wrote, by the digests of
@@ -146,7 +162,7 @@ func (m *Memory) At(place string) (Seen, bool) {
 const memoryPatience = 10 * time.Second
 
 // Set remembers, durably, before it returns. What another process has remembered meanwhile of
-// other places stays. A nil Memory forgets.
+// other places stays, and what is newer of this one. A nil Memory forgets.
 func (m *Memory) Set(place string, s Seen) error {
 	if m == nil || m.fixed {
 		return nil
@@ -176,6 +192,9 @@ func (m *Memory) set(place string, s Seen) error {
 	now, err := OpenMemory(m.name)
 	if err != nil {
 		return err
+	}
+	if theirs := now.places[place]; !reflect.DeepEqual(theirs, m.places[place]) {
+		s = s.over(theirs)
 	}
 	m.places = now.places
 	m.places[place] = s

@@ -88,6 +88,44 @@ func TestTwoRemember(t *testing.T) {
 	}
 }
 
+// Two publish to one place: what the later one writes lowers no floor that the other has noted since it looked.
+func TestTwoRememberOnePlace(t *testing.T) {
+	name := filepath.Join(t.TempDir(), "caisson.memory")
+	at := func(seconds int64) Stamp { return Stamp{Digest: "x", IssuedAt: time.Unix(seconds, 0).UTC()} }
+	seen := Seen{Fleet: "f", Epoch: 1, Generation: 5, Reserved: 5, Index: at(5), Layers: at(5)}
+	a, err := OpenMemory(name)
+	if err := errors.Join(err, a.Set("p", seen)); err != nil {
+		t.Fatal(err)
+	}
+	b, err := OpenMemory(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	newer := seen
+	newer.Generation, newer.Reserved, newer.Index = 6, 6, at(6)
+	seen.Layers = at(7)
+	if err := errors.Join(b.Set("p", newer), a.Set("p", seen)); err != nil {
+		t.Fatal(err)
+	}
+	want := newer
+	want.Layers = at(7)
+	if got, _ := a.At("p"); !reflect.DeepEqual(got, want) {
+		t.Errorf("after an older one: %+v, want %+v", got, want)
+	}
+	if err := b.Set("p", Seen{Fleet: "f", Epoch: 2, Generation: 1}); err != nil { // a fleet that starts again
+		t.Fatal(err)
+	}
+	if got, _ := b.At("p"); got.Epoch != 2 || got.Generation != 1 {
+		t.Errorf("a later epoch: %+v", got)
+	}
+	if err := a.Set("p", Seen{Fleet: "g", Generation: 1}); err != nil { // another fleet has the place now
+		t.Fatal(err)
+	}
+	if got, _ := a.At("p"); got.Fleet != "g" {
+		t.Errorf("another fleet: %+v", got)
+	}
+}
+
 // TestMine: a memory of a release that did not keep it has what it wrote last, unless it began less than it saw.
 func TestMine(t *testing.T) {
 	of := func(generation, reserved uint64) Seen {

@@ -333,6 +333,10 @@ func (l *limits) hint(address string) bool {
 // each is verified, and what it proves is written.
 func (l *limits) slot(address string) bool { return l.take("slot "+address, 1000, 50) }
 
+// act allows a person a hundred logins or tokens at once, and then one a minute: the audit log keeps
+// each for ever.
+func (l *limits) act(who string) bool { return l.take("act "+who[:min(len(who), 150)], 100, 1.0/60) }
+
 // arrival allows an address as many reports as all nodes behind a proxy have to send,
 // by any sender: nothing in one is known to be true before it is verified.
 func (l *limits) arrival(address string) bool { return l.take("report "+address, 20_000, 500) }

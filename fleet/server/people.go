@@ -88,6 +88,10 @@ func (l logins) fromProvider(w http.ResponseWriter, req *http.Request) {
 		l.s.show(w, req, http.StatusForbidden, login, l.s.loginForm("/", plain.Line(fmt.Sprintf("%.*v", mostSaid, err))))
 		return
 	}
+	if !l.s.limits.act(who.Subject) {
+		l.s.show(w, req, http.StatusTooManyRequests, login, l.s.loginForm(to, who.Name+" came too often: wait a minute."))
+		return
+	}
 	role := l.s.o.People.role(who.Groups)
 	if role == Nobody {
 		l.note(req, who, audit.Denied)
@@ -119,6 +123,10 @@ func (l logins) personToken(w http.ResponseWriter, req *http.Request) {
 	who := callerOf(req)
 	if !who.Person {
 		http.Redirect(w, req, "/", http.StatusSeeOther)
+		return
+	}
+	if !l.s.limits.act(who.Name) {
+		l.s.tooMany(w, "tokens")
 		return
 	}
 	if err := l.s.o.Hub.Act(req.Context(), who.Name, audit.Token, string(who.Role),

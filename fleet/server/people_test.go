@@ -461,3 +461,41 @@ func TestSessionsOfOne(t *testing.T) {
 		}
 	}
 }
+
+// TestRowsOfAPerson: who comes from the provider, or makes tokens, without end writes no more rows of the
+// audit log than one a minute after the first hundred; another person comes in meanwhile.
+func TestRowsOfAPerson(t *testing.T) {
+	s, at := peopled(t)
+	now := time.Now()
+	s.server.limits.now = func() time.Time { return now }
+	rows := func() int {
+		t.Helper()
+		all, err := s.server.o.Hub.Acts(t.Context(), 0, 1000)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return len(all)
+	}
+	at.Groups(map[string][]string{"id2": {"ops"}})
+	who := person(t)
+	at.LogIn(who, s.url+"/login/provider")
+	for range 130 {
+		s.token(t, who)
+	}
+	if n := rows(); n != 101 { // the login is counted apart
+		t.Errorf("a login and 130 tokens wrote %d rows", n)
+	}
+	at.Groups(nil)
+	last := http.StatusOK
+	for range 110 {
+		resp, _ := at.LogIn(person(t), s.url+"/login/provider")
+		last = resp.StatusCode
+	}
+	if n := rows(); n != 200 || last != http.StatusTooManyRequests {
+		t.Errorf("a login and 110 refusals: %d rows, the last answer is %d", n, last)
+	}
+	now = now.Add(time.Minute)
+	if resp, _ := at.LogIn(person(t), s.url+"/login/provider"); rows() != 201 || resp.StatusCode != http.StatusForbidden {
+		t.Errorf("a minute later: %d rows, %d", rows(), resp.StatusCode)
+	}
+}

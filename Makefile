@@ -134,7 +134,8 @@ bench-peers: ## Put caisson beside what people use (SIDE=nodes|images|updates|fo
 container: build kube ## Make the images localhost/caisson and localhost/caisson-kube with podman or buildah (as root)
 	@packaging/hack/container $(BIN)
 
-demo: deps build ## The main job end to end in a VM: build, publish, boot, roll back; KEEP=1 leaves the fleet's page up
+demo: build ## The main job end to end in a VM: build, publish, boot, roll back; KEEP=1 leaves the fleet's page up
+	@packaging/hack/install-deps demo
 	$(GO) run ./test/vm/demo $(if $(REGISTRY),-registry $(REGISTRY)) $(if $(KEEP),-keep)
 
 measure: ## Count lines, packages, and types and functions that are too large; LIST=1 names them

@@ -65,8 +65,8 @@ func TestToolsAreInstalled(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, list, _ := strings.Cut(string(script), "packages=(")
-	list, _, _ = strings.Cut(list, "\n)")
+	_, list, _ := strings.Cut(string(script), "demo=(")
+	list, _, _ = strings.Cut(list, "\nif ")
 	installed := []string{"nodejs", "npm"} // where there is no npm
 	for line := range strings.Lines(list) {
 		line, _, _ = strings.Cut(line, "#")

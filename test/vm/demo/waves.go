@@ -41,6 +41,7 @@ done
 mount -t tmpfs tmpfs /run
 rm -rf /etc/caisson /var/lib/caisson
 hostname "$1"
+tr -d - < /proc/sys/kernel/random/uuid > /etc/machine-id
 caisson-agent enroll --from "$2" --fleet waves --key keys/operator.pub
 caisson-agent run &
 while sleep 5; do caisson-agent sync || true; done
@@ -193,7 +194,8 @@ func (w *waves) fine(ctx context.Context) error {
 		}
 		select {
 		case <-ctx.Done():
-			return fmt.Errorf("the fleet does not become fine: %w\n%s", errors.Join(ctx.Err(), err), out)
+			said, _ := os.ReadFile(filepath.Join(w.fleet.Dir, "n1.log")) // it may say why, where it can be read
+			return fmt.Errorf("the fleet does not become fine: %w\n%s\nn1 says:\n%.2000s", errors.Join(ctx.Err(), err), out, said)
 		case <-time.After(time.Second):
 		}
 	}

@@ -37,7 +37,7 @@ type Rule struct {
 
 // Leaves are packages that every package may depend on, whatever its rule says: they spell
 // what all must spell alike, and import the standard library only.
-var Leaves = []string{"internal/digest", "internal/mediatype"}
+var Leaves = []string{"internal/digest", "internal/fault", "internal/mediatype"}
 
 // Package is one package as go list prints it.
 type Package struct {

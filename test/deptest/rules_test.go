@@ -206,6 +206,7 @@ var rules = []Rule{
 	{Packages: "internal/cli", Only: []string{"internal/plain"}, Stdlib: true, Why: leaf},
 	{Packages: "internal/paths", Only: []string{}, Stdlib: true, Why: leaf},
 	{Packages: "internal/digest", Only: []string{}, Stdlib: true, Why: leaf},
+	{Packages: "internal/fault", Only: []string{}, Stdlib: true, Why: leaf},
 	{Packages: "internal/mediatype", Only: []string{}, Stdlib: true, Why: leaf},
 	{Packages: "internal/plain", Only: []string{}, Stdlib: true, Why: leaf},
 	{Packages: "internal/program", Only: []string{"internal/plain"}, Why: "it runs what it is told to, whatever is asked",

@@ -29,6 +29,7 @@ import (
 	"github.com/caisson-os/caisson/bootagent/items/units"
 	"github.com/caisson-os/caisson/bootagent/process"
 	"github.com/caisson-os/caisson/internal/configcheck"
+	"github.com/caisson-os/caisson/internal/fault"
 	"github.com/caisson-os/caisson/internal/paths"
 	"github.com/caisson-os/caisson/spec"
 )
@@ -168,9 +169,7 @@ func Adopt(originals []item.Item) ([]item.Entry, error) {
 	for _, it := range originals {
 		if a, ok := it.(adopter); ok {
 			found, err := a.Adopt()
-			if entries = append(entries, found...); err != nil {
-				errs = append(errs, fmt.Errorf("%s: %w", it.Name(), err))
-			}
+			entries, errs = append(entries, found...), append(errs, fault.In(err, "%s", it.Name()))
 		}
 	}
 	return entries, errors.Join(errs...)

@@ -5,13 +5,13 @@ package items
 import (
 	"context"
 	"errors"
-	"fmt"
 	"maps"
 	"slices"
 
 	"github.com/caisson-os/caisson/bootagent/items/exec"
 	"github.com/caisson-os/caisson/bootagent/items/item"
 	"github.com/caisson-os/caisson/bootagent/sense/uptime"
+	"github.com/caisson-os/caisson/internal/fault"
 	"github.com/caisson-os/caisson/spec"
 )
 
@@ -111,10 +111,8 @@ func (r *run) check(ctx context.Context, n int) {
 	end := r.begin(ctx, "check", n)
 	drift, err := r.items[n].Check(ctx)
 	end(err)
-	if err != nil {
-		err = failed(r.items[n].Name(), nil, fmt.Errorf("check %s: %w", r.items[n].Name(), err))
-	}
-	r.drift[n], r.unseen[n] = r.judged(n, drift), err
+	r.drift[n] = r.judged(n, drift)
+	r.unseen[n] = failed(r.items[n].Name(), nil, fault.In(err, "check %s", r.items[n].Name()))
 }
 
 // judged is drift as the guard wants it treated.

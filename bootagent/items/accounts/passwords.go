@@ -9,6 +9,8 @@ import (
 	"strings"
 
 	"github.com/caisson-os/caisson/bootagent/items/item"
+	"github.com/caisson-os/caisson/internal/fault"
+	"github.com/caisson-os/caisson/internal/plain"
 	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/spec/rules"
 	"github.com/caisson-os/caisson/spec/rules/credential"
@@ -198,10 +200,7 @@ func (p *Passwords) write(ctx context.Context, t *table) error {
 	}
 	v := t.attr
 	v.Kind, v.Data = file, t.text()
-	if err := p.root.put(shadow, v); err != nil {
-		return fmt.Errorf("write %s: %w", shadow, err)
-	}
-	return nil
+	return fault.In(p.root.put(shadow, v), "write %s", shadow)
 }
 
 // Restore implements item.Item: an account has again what it had beneath.
@@ -255,11 +254,7 @@ func (i *Item) view() *view {
 // covered returns what accounts have beneath a password that is a secret, by user. The journal
 // has it for as long as the secret covers it; of the secret it has nothing.
 func covered(j item.Journal) map[string]string {
-	own := map[string]string{}
-	for _, e := range j.Entries(PasswordsName) {
-		own[e.Key] = item.Did[string](e)
-	}
-	return own
+	return plain.Map(j.Entries(PasswordsName), func(e item.Entry) (string, string) { return e.Key, item.Did[string](e) })
 }
 
 // cover notes what rows of shadow(5) have from now on beneath passwords that are secrets, and

@@ -18,6 +18,7 @@ import (
 
 	"github.com/caisson-os/caisson/internal/durable"
 	"github.com/caisson-os/caisson/internal/safepath"
+	"github.com/caisson-os/caisson/internal/stall"
 )
 
 // system is the root that is changed.
@@ -366,10 +367,8 @@ func (s system) lock(ctx context.Context) (release func(), err error) {
 		case !errors.Is(err, unix.EAGAIN) && !errors.Is(err, unix.EACCES):
 			return nil, errors.Join(&fs.PathError{Op: "lock", Path: f.Name(), Err: err}, f.Close())
 		}
-		select {
-		case <-ctx.Done():
+		if stall.Rest(ctx, 50*time.Millisecond) != nil {
 			return nil, errors.Join(fmt.Errorf("another program keeps %s locked: %w", f.Name(), ctx.Err()), f.Close())
-		case <-time.After(50 * time.Millisecond):
 		}
 	}
 }

@@ -18,6 +18,7 @@ import (
 	"github.com/caisson-os/caisson/bootagent/process"
 	"github.com/caisson-os/caisson/internal/check"
 	"github.com/caisson-os/caisson/internal/durable"
+	"github.com/caisson-os/caisson/internal/fault"
 	"github.com/caisson-os/caisson/internal/ownfiles"
 	"github.com/caisson-os/caisson/internal/stall"
 	"github.com/caisson-os/caisson/spec"
@@ -159,11 +160,8 @@ const lockTime = 30 * time.Second
 func (s script) history() (record, error) {
 	name := filepath.Join(s.dir, runFile)
 	data, err := ownfiles.ReadFile(name, maxRecord)
-	if errors.Is(err, fs.ErrNotExist) {
-		return record{}, nil
-	}
 	if err != nil {
-		return record{}, err
+		return record{}, fault.But(err, fs.ErrNotExist)
 	}
 	return parseRecord(name, data)
 }
@@ -228,11 +226,7 @@ func (s script) write(r record) error {
 
 // forget makes the script one that never ran.
 func (s script) forget() error {
-	err := durable.Remove(filepath.Join(s.dir, runFile))
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil
-	}
-	return err
+	return fault.But(durable.Remove(filepath.Join(s.dir, runFile)), fs.ErrNotExist)
 }
 
 // Last is the last run of a script and what it printed.

@@ -18,6 +18,7 @@ import (
 	"github.com/caisson-os/caisson/bootagent/items/item"
 	"github.com/caisson-os/caisson/internal/check"
 	"github.com/caisson-os/caisson/internal/digest"
+	"github.com/caisson-os/caisson/internal/fault"
 	"github.com/caisson-os/caisson/internal/ownfiles"
 	"github.com/caisson-os/caisson/internal/plain"
 	"github.com/caisson-os/caisson/spec"
@@ -180,9 +181,7 @@ func (i *Item) sweep() error {
 			continue
 		}
 		for _, name := range []string{filepath.Base(o.Name), logFile, logFile + ".old"} {
-			if err := os.Remove(filepath.Join(o.dir, name)); err != nil && !errors.Is(err, fs.ErrNotExist) {
-				errs = append(errs, err)
-			}
+			errs = append(errs, fault.But(os.Remove(filepath.Join(o.dir, name)), fs.ErrNotExist))
 		}
 	}
 	return errors.Join(errs...)

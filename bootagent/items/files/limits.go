@@ -22,6 +22,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/caisson-os/caisson/bootagent/items/item"
+	"github.com/caisson-os/caisson/internal/fault"
 	"github.com/caisson-os/caisson/internal/paths"
 	"github.com/caisson-os/caisson/internal/safepath"
 	"github.com/caisson-os/caisson/spec"
@@ -125,11 +126,8 @@ const maxFile = 256 << 10
 // read is the file of an id, or the zero prior when there is none.
 func (i *Limits) read(w *safepath.Walk, id string) (limitPrior, error) {
 	dir, err := w.Hold(i.dir)
-	if errors.Is(err, fs.ErrNotExist) {
-		return limitPrior{}, nil
-	}
 	if err != nil {
-		return limitPrior{}, err
+		return limitPrior{}, fault.But(err, fs.ErrNotExist)
 	}
 	defer dir.Close() // only read
 	t, err := dir.Look(limitFile(id), maxFile)
@@ -166,7 +164,7 @@ func (i *Limits) Apply(ctx context.Context, drift []spec.Drift) error {
 	var errs []error
 	var w safepath.Walk
 	defer w.Close()
-	made := missingLimit(i.dir)
+	made := item.Missing(i.dir)
 	for _, e := range i.journal.Entries(LimitsName) {
 		made = cmp.Or(item.Was[limitPrior](e).Made, made) // whichever file leaves last removes the directories
 	}
@@ -194,9 +192,8 @@ func (i *Limits) Apply(ctx context.Context, drift []spec.Drift) error {
 		if err := ctx.Err(); err != nil {
 			return errors.Join(err, b.Sync())
 		}
-		if err := i.put(&w, &b, d.Key, limitPrior{Content: d.To + "\n", Mode: 0o644, UID: os.Geteuid(), GID: os.Getegid()}); err != nil {
-			errs = append(errs, fmt.Errorf("write limit %q: %w", d.Key, err))
-		}
+		err := i.put(&w, &b, d.Key, limitPrior{Content: d.To + "\n", Mode: 0o644, UID: os.Geteuid(), GID: os.Getegid()})
+		errs = append(errs, fault.In(err, "write limit %q", d.Key))
 	}
 	i.warn(todo)
 	return errors.Join(append(errs, b.Sync())...)
@@ -228,10 +225,7 @@ func (i *Limits) Restore(ctx context.Context, entries []item.Entry) error {
 	if err := b.Sync(); err != nil { // else what was given back may be lost, and its original is forgotten
 		return errors.Join(append(errs, err)...)
 	}
-	if err := i.unmake(&w, made); err != nil {
-		errs = append(errs, err)
-	}
-	return errors.Join(append(errs, item.Forget(ctx, i.journal, done...))...)
+	return errors.Join(append(errs, i.unmake(&w, made), item.Forget(ctx, i.journal, done...))...)
 }
 
 func (i *Limits) putBack(w *safepath.Walk, b *safepath.Batch, id string, was limitPrior) error {
@@ -239,11 +233,8 @@ func (i *Limits) putBack(w *safepath.Walk, b *safepath.Batch, id string, was lim
 		return i.put(w, b, id, was)
 	}
 	dir, err := w.Hold(i.dir)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil
-	}
 	if err != nil {
-		return err
+		return fault.But(err, fs.ErrNotExist)
 	}
 	defer dir.Close() // only held
 	return b.Remove(dir, limitFile(id))
@@ -262,18 +253,6 @@ func (i *Limits) unmake(w *safepath.Walk, topmost string) error {
 		}
 	}
 	return nil
-}
-
-// missingLimit is the topmost directory of dir that is not there, "" when all are.
-func missingLimit(dir string) string {
-	top := ""
-	for ; dir != "/" && dir != "."; dir = filepath.Dir(dir) {
-		if _, err := os.Lstat(dir); !errors.Is(err, fs.ErrNotExist) {
-			break
-		}
-		top = dir
-	}
-	return top
 }
 
 // granted is fs.nr_open where a limit asks for more, else "".

@@ -22,6 +22,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/caisson-os/caisson/internal/plain"
 	"github.com/caisson-os/caisson/spec"
 )
 
@@ -269,9 +270,21 @@ func Renew(name string, data []byte, mode fs.FileMode, uid, gid int) error {
 
 // ByKey returns entries of one item by their keys.
 func ByKey(entries []Entry) map[string]Entry {
-	all := map[string]Entry{}
-	for _, e := range entries {
-		all[e.Key] = e
+	return plain.Map(entries, func(e Entry) (string, Entry) { return e.Key, e })
+}
+
+// Keys returns the keys of entries.
+func Keys(entries []Entry) map[string]bool {
+	return plain.Map(entries, func(e Entry) (string, bool) { return e.Key, true })
+}
+
+// Missing returns the topmost directory of a path that is not there, "" when all are.
+func Missing(path string) (top string) {
+	for ; path != "/" && path != "."; path = filepath.Dir(path) {
+		if _, err := os.Lstat(path); !errors.Is(err, fs.ErrNotExist) {
+			break
+		}
+		top = path
 	}
-	return all
+	return top
 }

@@ -12,6 +12,7 @@ package modules
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -26,6 +27,7 @@ import (
 	"github.com/caisson-os/caisson/bootagent/items/files"
 	"github.com/caisson-os/caisson/bootagent/items/item"
 	"github.com/caisson-os/caisson/bootagent/items/tunable"
+	"github.com/caisson-os/caisson/internal/fault"
 	"github.com/caisson-os/caisson/internal/ownfiles"
 	"github.com/caisson-os/caisson/internal/plain"
 	"github.com/caisson-os/caisson/spec"
@@ -55,9 +57,7 @@ type Places struct{ Etc, Sys, Proc, Lib string }
 // New returns the item for want, nil for nothing. Without a systemd, modules are
 // not loaded on a running node.
 func New(want *spec.Modules, at Places, s Systemd, j item.Journal) *Item {
-	if want == nil {
-		want = new(spec.Modules)
-	}
+	want = cmp.Or(want, new(spec.Modules))
 	ofFile := func(key string) bool { return strings.HasPrefix(key, "/") }
 	k := kernel{sys: at.Sys, proc: at.Proc, lib: at.Lib}
 	settings := plain.Each(want.Parameters, func(p spec.ModuleParameter) tunable.Setting {
@@ -156,9 +156,7 @@ func (i *Item) Apply(ctx context.Context, drift []spec.Drift) error {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
-		if err := i.load(ctx, d.Key); err != nil {
-			errs = append(errs, fmt.Errorf("load module %q: %w", d.Key, err))
-		}
+		errs = append(errs, fault.In(i.load(ctx, d.Key), "load module %q", d.Key))
 	}
 	parameters := slices.DeleteFunc(slices.Clone(drift), func(d spec.Drift) bool {
 		return !strings.Contains(d.Key, "/") || strings.HasPrefix(d.Key, "/")

@@ -7,7 +7,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -19,6 +18,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/caisson-os/caisson/bootagent/items/item"
+	"github.com/caisson-os/caisson/internal/fault"
 	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/spec/rules"
 )
@@ -48,7 +48,7 @@ func (i *Item) apply(ctx context.Context, w spec.Mount) error {
 		if was.File, err = p.bindsFile(); err != nil {
 			return err
 		}
-		was.File = was.File && missing(p.target) != ""
+		was.File = was.File && item.Missing(p.target) != ""
 	}
 	entry := item.Entry{Item: Name, Key: w.Target, Prior: item.Raw(was), Applied: item.Raw(applied{p.source, w}), Scope: item.Root}
 	if err := i.journal.Record(entry); err != nil {
@@ -173,10 +173,7 @@ func setOptions(m mounted, fstype, source string, bind, flags uintptr, data []st
 		flags |= unix.MS_BIND
 		data = nil
 	}
-	if err := change(m, source, fstype, unix.MS_REMOUNT|flags, strings.Join(data, ",")); err != nil {
-		return fmt.Errorf("remount %s: %w", m.point, err)
-	}
-	return nil
+	return fault.In(change(m, source, fstype, unix.MS_REMOUNT|flags, strings.Join(data, ",")), "remount %s", m.point)
 }
 
 // restorable are the options of mountinfo that can be handed back as data.
@@ -208,9 +205,7 @@ func (i *Item) byHelper(ctx context.Context, options []string, args ...string) e
 	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
 	cmd.WaitDelay = time.Second // a daemon that the helper left may keep its output open
 	out, err := cmd.CombinedOutput()
-	if errors.Is(err, exec.ErrWaitDelay) {
-		err = nil // mount(8) itself ended well
-	}
+	err = fault.But(err, exec.ErrWaitDelay) // mount(8) itself ended well
 	if limited.Err() != nil && ctx.Err() == nil {
 		err = fmt.Errorf("no answer in %v", i.patience)
 	}
@@ -242,26 +237,153 @@ func (i *Item) top(target string) (mounted, bool) {
 // made is the topmost directory of target that is not ours to keep: it is missing, or
 // another mount had it made. Whichever of them leaves last removes it.
 func (i *Item) made(target string) string {
-	top := missing(target)
+	top := item.Missing(target)
 	if top == "" {
 		return ""
 	}
 	for _, e := range i.journal.Entries(Name) {
-		if p := item.Was[prior](e); p.Made != "" && within(target, p.Made) && len(p.Made) < len(top) {
+		if p := item.Was[prior](e); p.Made != "" && rules.Within(target, p.Made) && len(p.Made) < len(top) {
 			top = p.Made
 		}
 	}
 	return top
 }
 
-// missing is the topmost directory of path that is not there, "" when all are.
-func missing(path string) string {
-	top := ""
-	for ; path != "/"; path = filepath.Dir(path) {
-		if _, err := os.Lstat(path); !errors.Is(err, fs.ErrNotExist) {
+// Restore implements item.Item: what needs another mount goes before it.
+func (i *Item) Restore(ctx context.Context, entries []item.Entry) error {
+	entries = ordered(entries, func(e item.Entry) spec.Mount {
+		a := item.Did[applied](e)
+		a.Mount.Target = e.Key
+		return a.Mount
+	})
+	var errs []error
+	for _, e := range slices.Backward(entries) {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		if err := i.restore(e); err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		errs = append(errs, item.Forget(ctx, i.journal, e))
+	}
+	return errors.Join(errs...)
+}
+
+func (i *Item) restore(e item.Entry) error {
+	was, done := item.Was[prior](e), item.Did[applied](e)
+	t, err := readTable(filepath.Join(i.proc, "self/mountinfo"))
+	if err != nil {
+		return err
+	}
+	o, err := parseOptions(done.Mount.Options)
+	if err != nil {
+		return fmt.Errorf("restore %s: %w", was.Target, err)
+	}
+	now, there := t.at(was.Target)
+	switch {
+	case !there:
+	case !i.ours(now, done, o, t):
+		if slices.ContainsFunc(t, func(m mounted) bool { return m.point == was.Target && i.ours(m, done, o, t) }) {
+			return fmt.Errorf("unmount %s: something else is mounted over it: %s", was.Target, now)
+		}
+		return nil // ours went without us; what is there is another's
+	case was.Had:
+		return setOptions(now, now.fstype, now.source, o.bind, was.Flags, restorable(was.Super))
+	default:
+		if err := unmount(was.Target, t, i.proc); err != nil {
+			return err
+		}
+	}
+	if !was.Had {
+		return unmake(was)
+	}
+	return nil
+}
+
+// ours reports whether m is the mount that the entry records. A source that is
+// gone by now cannot be compared and is taken at its word.
+func (i *Item) ours(m mounted, done applied, o options, t table) bool {
+	if _, err := os.Lstat(done.Source); err != nil && filepath.IsAbs(done.Source) {
+		return o.bind != 0 || m.source == done.Source || m.source == done.Source+"//deleted"
+	}
+	return is(m, done.Mount, o, done.Source, t)
+}
+
+func unmount(target string, t table, proc string) error {
+	err := umount(target)
+	if !errors.Is(err, unix.EBUSY) {
+		return fault.In(err, "unmount %s", target)
+	}
+	if below := t.below(target); len(below) > 0 {
+		return fmt.Errorf("unmount %s: %w: %s is mounted below it", target, err, below[0])
+	}
+	if users := users(target, proc); users != "" {
+		return fmt.Errorf("unmount %s: %w: used by %s", target, err, users)
+	}
+	return fmt.Errorf("unmount %s: %w", target, err)
+}
+
+// users names a few processes that hold something below dir.
+func users(dir, proc string) string {
+	var found []string
+	pids, _ := filepath.Glob(filepath.Join(proc, "[0-9]*")) // the pattern is valid
+	for _, pid := range pids {
+		links := []string{pid + "/cwd", pid + "/root", pid + "/exe"}
+		fds, _ := filepath.Glob(pid + "/fd/*") // the pattern is valid
+		for _, link := range append(links, fds...) {
+			if to, err := os.Readlink(link); err == nil && rules.Within(to, dir) {
+				name, _ := os.ReadFile(pid + "/comm") // it may have ended
+				found = append(found, fmt.Sprintf("%s (%s)", filepath.Base(pid), strings.TrimSpace(string(name))))
+				break
+			}
+		}
+		if len(found) == 3 {
 			break
 		}
-		top = path
 	}
-	return top
+	return strings.Join(found, ", ")
+}
+
+// Adopt returns entries that make the wanted mounts the item's own, as far as they
+// are mounted: originally there were none.
+func (i *Item) Adopt() (entries []item.Entry, err error) {
+	if len(i.want) == 0 {
+		return nil, nil
+	}
+	t, err := readTable(filepath.Join(i.proc, "self/mountinfo"))
+	if err != nil {
+		return nil, err
+	}
+	for _, w := range i.want {
+		p, planErr := i.plan(w, t, nil)
+		switch {
+		case p.so:
+			entries = append(entries, item.Entry{Item: Name, Key: w.Target, Prior: item.Raw(prior{Target: p.target}),
+				Applied: item.Raw(applied{p.source, w}), Scope: item.Root})
+		case p.now.point != "":
+			err = errors.Join(err, fmt.Errorf("something else is mounted on %s: %s", w.Target, p.now))
+		case planErr != nil:
+			err = errors.Join(err, fmt.Errorf("%s: %w", w.Target, planErr))
+		}
+	}
+	return entries, err
+}
+
+// Kept adds what the item mounted, as far as it is mounted.
+func (i *Item) Kept(items *spec.Items) {
+	entries := i.journal.Entries(Name)
+	if len(entries) == 0 {
+		return
+	}
+	t, err := readTable(filepath.Join(i.proc, "self/mountinfo"))
+	if err != nil {
+		return // then nothing can be unmounted, either
+	}
+	for _, e := range entries {
+		p, a := item.Was[prior](e), item.Did[applied](e)
+		if _, ok := t.at(p.Target); ok {
+			items.Mounts = append(items.Mounts, a.Mount)
+		}
+	}
 }

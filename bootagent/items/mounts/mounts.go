@@ -24,6 +24,7 @@ import (
 	"time"
 
 	"github.com/caisson-os/caisson/bootagent/items/item"
+	"github.com/caisson-os/caisson/internal/fault"
 	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/spec/rules"
 )
@@ -252,11 +253,8 @@ func (p plan) reversible() error {
 // coverable refuses to hide files, and what cannot be mounted on.
 func (p plan) coverable() error {
 	info, err := os.Lstat(p.target)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil
-	}
 	if err != nil {
-		return err
+		return fault.But(err, fs.ErrNotExist)
 	}
 	if p.options.bind != 0 {
 		from, err := os.Stat(p.source)
@@ -288,9 +286,7 @@ func (i *Item) Apply(ctx context.Context, drift []spec.Drift) error {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
-		if err := i.apply(ctx, w); err != nil {
-			errs = append(errs, fmt.Errorf("mount %s: %w", cmp.Or(w.ID, w.Target), err))
-		}
+		errs = append(errs, fault.In(i.apply(ctx, w), "mount %s", cmp.Or(w.ID, w.Target)))
 	}
 	return errors.Join(errs...)
 }

@@ -17,6 +17,7 @@ import (
 
 	"github.com/caisson-os/caisson/bootagent/items/item"
 	"github.com/caisson-os/caisson/spec"
+	"github.com/caisson-os/caisson/spec/rules"
 	"github.com/caisson-os/caisson/test/itemtest"
 	"github.com/caisson-os/caisson/test/require"
 )
@@ -30,7 +31,7 @@ func snapshot(t *testing.T, root string) string {
 	}
 	var out strings.Builder
 	for _, m := range all {
-		if within(m.point, root) {
+		if rules.Within(m.point, root) {
 			fmt.Fprintln(&out, strings.TrimPrefix(m.point, root), m.fstype, m.options, m.propagation, m.super)
 		}
 	}
@@ -53,7 +54,7 @@ func place(t *testing.T) string {
 	t.Cleanup(func() {
 		all, _ := readTable("/proc/self/mountinfo")
 		for n := len(all) - 1; n >= 0; n-- {
-			if within(all[n].point, root) {
+			if rules.Within(all[n].point, root) {
 				_ = unix.Unmount(all[n].point, unix.MNT_DETACH) // a lazy unmount: the mount is this test's alone
 			}
 		}

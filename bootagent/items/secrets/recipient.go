@@ -19,6 +19,7 @@ import (
 	"github.com/caisson-os/caisson/bootagent/tpm"
 	"github.com/caisson-os/caisson/internal/cli"
 	"github.com/caisson-os/caisson/internal/durable"
+	"github.com/caisson-os/caisson/internal/fault"
 	"github.com/caisson-os/caisson/internal/ownfiles"
 	"github.com/caisson-os/caisson/internal/paths"
 	"github.com/caisson-os/caisson/spec"
@@ -196,10 +197,7 @@ func (k Keys) generate(file string) error {
 	if k.generateSealed(file, key) {
 		return nil
 	}
-	if err := durable.WriteFile(file, []byte(key.String()+"\n"), 0o600); err != nil {
-		return fmt.Errorf("keep the key of secrets: %w", err)
-	}
-	return nil
+	return fault.In(durable.WriteFile(file, []byte(key.String()+"\n"), 0o600), "keep the key of secrets")
 }
 
 // kept are the keys that a node has, the one that is reported first.

@@ -22,6 +22,7 @@ import (
 	"github.com/caisson-os/caisson/bootagent/tpm"
 	"github.com/caisson-os/caisson/internal/cli"
 	"github.com/caisson-os/caisson/internal/durable"
+	"github.com/caisson-os/caisson/internal/fault"
 	"github.com/caisson-os/caisson/internal/ownfiles"
 	"github.com/caisson-os/caisson/spec"
 )
@@ -176,10 +177,7 @@ func (k Keys) writeSealed(file string, key *age.X25519Identity, authority []byte
 		return fmt.Errorf("the key of secrets: %w", err)
 	}
 	data, _ := json.Marshal(s) // texts marshal
-	if err := durable.WriteFile(file+sealedSuffix, data, 0o600); err != nil {
-		return fmt.Errorf("keep the sealed key of secrets: %w", err)
-	}
-	return nil
+	return fault.In(durable.WriteFile(file+sealedSuffix, data, 0o600), "keep the sealed key of secrets")
 }
 
 // generateSealed keeps a key that was made in this boot sealed alone, and reports whether it could: there has to

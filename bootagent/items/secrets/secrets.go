@@ -27,6 +27,7 @@ import (
 
 	"github.com/caisson-os/caisson/bootagent/items/item"
 	"github.com/caisson-os/caisson/internal/digest"
+	"github.com/caisson-os/caisson/internal/fault"
 	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/spec/rules"
 )
@@ -239,9 +240,7 @@ func (i *Item) Apply(ctx context.Context, drift []spec.Drift) error {
 		if err == nil {
 			err = write(filepath.Join(i.place.Dir, s.Name), value)
 		}
-		if err != nil {
-			errs = append(errs, fmt.Errorf("open secret %q: %w", s.Name, err))
-		}
+		errs = append(errs, fault.In(err, "open secret %q", s.Name))
 	}
 	if own := slices.DeleteFunc(i.owns(), func(file string) bool { return !due[file] }); len(own) > 0 {
 		if err := ctx.Err(); err != nil {
@@ -268,9 +267,7 @@ func (i *Item) writeOwn(files []string) error {
 	var errs []error
 	for _, file := range files {
 		value, _ := i.Open(i.own[filepath.Base(file)]) // there is one
-		if err := write(filepath.Join(i.place.Dir, file), value); err != nil {
-			errs = append(errs, fmt.Errorf("open secret %q: %w", i.own[filepath.Base(file)], err))
-		}
+		errs = append(errs, fault.In(write(filepath.Join(i.place.Dir, file), value), "open secret %q", i.own[filepath.Base(file)]))
 	}
 	return errors.Join(errs...)
 }
@@ -299,9 +296,8 @@ func (i *Item) Restore(ctx context.Context, _ []item.Entry) error {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
-		if err := os.Remove(filepath.Join(i.place.Dir, name)); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			errs = append(errs, fmt.Errorf("close secret %q: %w", strings.TrimPrefix(name, "."), err))
-		}
+		err := fault.But(os.Remove(filepath.Join(i.place.Dir, name)), fs.ErrNotExist)
+		errs = append(errs, fault.In(err, "close secret %q", strings.TrimPrefix(name, ".")))
 	}
 	return errors.Join(errs...)
 }

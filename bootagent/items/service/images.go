@@ -13,6 +13,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/caisson-os/caisson/internal/fault"
 	"github.com/caisson-os/caisson/spec"
 )
 
@@ -92,11 +93,8 @@ func (i *Item) activate(ctx context.Context, s spec.Service) error {
 func (i *Item) unmountImages(ctx context.Context, name string) error {
 	dir := i.imagesDir(name)
 	list, err := os.ReadDir(dir)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil
-	}
 	if err != nil {
-		return err
+		return fault.But(err, fs.ErrNotExist)
 	}
 	for _, e := range list {
 		at := filepath.Join(dir, e.Name())
@@ -113,10 +111,7 @@ func (i *Item) unmountImages(ctx context.Context, name string) error {
 	if err := os.Remove(dir); err != nil {
 		return err
 	}
-	if err := os.Remove(i.places.Run); err != nil && !errors.Is(err, unix.ENOTEMPTY) {
-		return err
-	}
-	return nil
+	return fault.But(os.Remove(i.places.Run), unix.ENOTEMPTY)
 }
 
 // unmountAll unmounts all that is mounted on a path.

@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/caisson-os/caisson/bootagent/items/item"
+	"github.com/caisson-os/caisson/internal/fault"
 	"github.com/caisson-os/caisson/internal/safepath"
 	"github.com/caisson-os/caisson/spec"
 )
@@ -309,19 +310,13 @@ func (i *Item) openSource(s spec.Service, d spec.ServiceDirectory) (fd int, err 
 // isCovered reports whether a place with a directory is covered with the service's.
 func (i *Item) isCovered(s spec.Service, d spec.ServiceDirectory) (bool, error) {
 	on, err := safepath.Hold(filepath.Join(i.places.Root, d.To))
-	if errors.Is(err, fs.ErrNotExist) {
-		return false, nil
-	}
 	if err != nil {
-		return false, err
+		return false, fault.But(err, fs.ErrNotExist)
 	}
 	defer on.Close() // only read
 	from, err := i.openSource(s, d)
-	if errors.Is(err, fs.ErrNotExist) {
-		return false, nil // the image is not mounted yet
-	}
 	if err != nil {
-		return false, err
+		return false, fault.But(err, fs.ErrNotExist) // the image is not mounted yet
 	}
 	defer unix.Close(from) // an O_PATH descriptor has nothing to lose
 	var a, b unix.Stat_t
@@ -369,11 +364,8 @@ func (i *Item) coverDir(s spec.Service, d spec.ServiceDirectory) error {
 func uncoverDir(at string) error {
 	for {
 		on, err := safepath.Hold(at)
-		if errors.Is(err, fs.ErrNotExist) {
-			return nil
-		}
 		if err != nil {
-			return err
+			return fault.But(err, fs.ErrNotExist)
 		}
 		mounted := isMountRoot(on)
 		if mounted {

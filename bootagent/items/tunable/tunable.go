@@ -179,10 +179,7 @@ func (i *Item) compare(w Setting) (spec.Drift, bool) {
 // them later is put back to that, and so is the key when it leaves the config.
 func (i *Item) Remember(ctx context.Context) error {
 	defer i.kind.Done()
-	had := map[string]bool{}
-	for _, e := range i.journal.Entries(i.kind.Name) {
-		had[e.Key] = true
-	}
+	had := item.Keys(i.journal.Entries(i.kind.Name))
 	var entries []item.Entry
 	for _, w := range i.want {
 		if had[w.Key] || i.differs[w.Key] || w.Invalid != nil {
@@ -230,10 +227,7 @@ func (i *Item) Apply(ctx context.Context, drift []spec.Drift) error {
 			return err
 		}
 	}
-	had := map[string]bool{}
-	for _, e := range i.journal.Entries(i.kind.Name) {
-		had[e.Key] = true
-	}
+	had := item.Keys(i.journal.Entries(i.kind.Name))
 	todo, sides := i.withSides(todo)
 	entries := plain.Each(todo, func(d spec.Drift) item.Entry {
 		e := i.entry(d.Key, prior{Value: d.From})

@@ -240,10 +240,7 @@ func ofUnit(path, unit string) bool {
 // remember journals what units did before they were touched, and that systemd is
 // to read files again.
 func (i *Item) remember(ctx context.Context, units []spec.Unit, changed bool) error {
-	known := map[string]bool{}
-	for _, e := range i.journal.Entries(Name) {
-		known[e.Key] = true
-	}
+	known := item.Keys(i.journal.Entries(Name))
 	var entries []item.Entry
 	for _, u := range units {
 		if known[u.Name] || template(u.Name) {

@@ -58,34 +58,37 @@ const maxAnswer = 4 << 10
 // prepare reads what only root may, and returns how a letter is delivered. The nonce of the answer
 // is written to out.
 func prepare(ctx context.Context, r request, out io.Writer) (deliver func() error, err error) {
-	var tries []func() error
 	if r.Post.Put != nil {
-		stores, err := openStores(r)
-		for _, s := range stores {
-			tries = append(tries, func() error { return s.put(ctx, r.Post) })
-		}
-		return untilTaken(tries), err
+		return untilTaken(r.Way.Files(track.ReportAuth), func(file string) (func() error, error) {
+			s, err := openStore(r, file)
+			return func() error { return s.put(ctx, r.Post) }, err
+		})
 	}
 	tokens := []string{""}
 	if r.Post.Token {
 		tokens = r.Way.Files(track.ReportToken)
 	}
-	for _, token := range tokens {
-		client, req, letterErr := letter(ctx, r, token)
-		if letterErr != nil {
-			err = errors.Join(err, letterErr)
+	return untilTaken(tokens, func(token string) (func() error, error) {
+		client, req, err := letter(ctx, r, token)
+		return func() error { return send(client, req, out) }, err
+	})
+}
+
+// untilTaken reads files of credentials, and returns what makes the try of one after another, for as
+// long as they are refused.
+func untilTaken(files []string, read func(string) (try func() error, err error)) (deliver func() error, err error) {
+	var tries []func() error
+	for _, file := range files {
+		try, readErr := read(file)
+		if readErr != nil {
+			err = errors.Join(err, readErr)
 			continue
 		}
-		tries = append(tries, func() error { return send(client, req, out) })
+		tries = append(tries, try)
 	}
 	if len(tries) > 0 {
 		err = nil // what cannot be read, another stands in for
 	}
-	return untilTaken(tries), err
-}
-
-// untilTaken makes one try after another, for as long as credentials are refused.
-func untilTaken(tries []func() error) func() error {
 	return func() (err error) {
 		for _, try := range tries {
 			var no *denied
@@ -94,7 +97,7 @@ func untilTaken(tries []func() error) func() error {
 			}
 		}
 		return err
-	}
+	}, err
 }
 
 // denied is an answer that wants other credentials.
@@ -207,23 +210,8 @@ type store struct {
 	agent  string
 }
 
-// openStores reads the credentials, each of which makes a store. The registry is reached as the
-// fleet's own is; in plain text only where it is that.
-func openStores(r request) (stores []*store, err error) {
-	for _, file := range r.Way.Files(track.ReportAuth) {
-		s, openErr := openStore(r, file)
-		if openErr != nil {
-			err = errors.Join(err, openErr)
-			continue
-		}
-		stores = append(stores, s)
-	}
-	if len(stores) > 0 {
-		return stores, nil
-	}
-	return nil, err
-}
-
+// openStore returns the store that is reached with the credentials of a file: as the fleet's own
+// registry is; in plain text only where it is that.
 func openStore(r request, auth string) (*store, error) {
 	ref, err := oci.ParseRef(r.Post.Put.Registry)
 	if err == nil && ref.IsLayout() {

@@ -3,6 +3,7 @@
 package operation
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -17,6 +18,7 @@ import (
 
 	"github.com/caisson-os/caisson/bootagent/sense/uptime"
 	"github.com/caisson-os/caisson/internal/durable"
+	"github.com/caisson-os/caisson/internal/fault"
 	"github.com/caisson-os/caisson/internal/ownfiles"
 	"github.com/caisson-os/caisson/spec"
 )
@@ -50,10 +52,7 @@ func (e *Engine) up() int64 {
 func (e *Engine) notes(o spec.Operation) string { return filepath.Join(e.dir(o), "gates") }
 
 func remove(name string) error {
-	if err := os.Remove(name); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return err
-	}
-	return nil
+	return fault.But(os.Remove(name), fs.ErrNotExist)
 }
 
 // judge asks whether the node is well. Without gates nothing says that it is not.
@@ -256,9 +255,7 @@ func (e *Engine) handOver(ctx context.Context, m *spec.Maintenance, old spec.Ope
 	}
 	var trouble []string
 	if t.Slot != "" {
-		if m == nil {
-			m = &spec.Maintenance{}
-		}
+		m = cmp.Or(m, &spec.Maintenance{})
 		if err := e.release(ctx, m, t.Slot); err != nil {
 			trouble = append(trouble, err.Error())
 		} else {

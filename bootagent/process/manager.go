@@ -13,6 +13,7 @@ import (
 	"github.com/coreos/go-systemd/v22/dbus"
 	"golang.org/x/sys/unix"
 
+	"github.com/caisson-os/caisson/internal/fault"
 	"github.com/caisson-os/caisson/internal/paths"
 )
 
@@ -83,10 +84,7 @@ func waitsForUs(ctx context.Context, d *dbus.Conn, id uint32) (bool, error) {
 // Reload has systemd read the files of units again.
 func (m Manager) Reload(ctx context.Context) error {
 	return m.ask(ctx, jobTime, func(ctx context.Context, d *dbus.Conn) error {
-		if err := d.ReloadContext(ctx); err != nil {
-			return fmt.Errorf("reload units: %w", err)
-		}
-		return nil
+		return fault.In(d.ReloadContext(ctx), "reload units")
 	})
 }
 
@@ -268,10 +266,8 @@ func (m Manager) SoftReboot(ctx context.Context, replug bool) error {
 // and who has heard an error by then undoes what was made for it.
 func (m Manager) leave(ctx context.Context, target string) error {
 	return m.ask(ctx, jobTime, func(ctx context.Context, d *dbus.Conn) error {
-		if _, err := d.StartUnitContext(ctx, target, "replace-irreversibly", nil); err != nil {
-			return fmt.Errorf("start %s: %w", target, err)
-		}
-		return nil
+		_, err := d.StartUnitContext(ctx, target, "replace-irreversibly", nil)
+		return fault.In(err, "start %s", target)
 	})
 }
 

@@ -12,6 +12,9 @@ import (
 
 	"github.com/coreos/go-systemd/v22/dbus"
 	godbus "github.com/godbus/dbus/v5"
+
+	"github.com/caisson-os/caisson/internal/fault"
+	"github.com/caisson-os/caisson/internal/stall"
 )
 
 // Service runs commands as transient services. What identifies a run is the
@@ -142,10 +145,8 @@ func (s Service) Wait(ctx context.Context, unit string) error {
 		if over {
 			return end
 		}
-		select {
-		case <-ctx.Done():
+		if stall.Rest(ctx, pause) != nil {
 			return ctx.Err()
-		case <-time.After(pause):
 		}
 	}
 }
@@ -155,10 +156,7 @@ func (s Service) End(unit string) error {
 	ctx, cancel := context.WithTimeout(context.Background(), grace+answer)
 	defer cancel()
 	err := s.ask(ctx, func(ctx context.Context, d *dbus.Conn) error { return clear(ctx, d, unit) })
-	if err != nil {
-		return fmt.Errorf("end %s: %w", unit, err)
-	}
-	return nil
+	return fault.In(err, "end %s", unit)
 }
 
 // Running reports whether the program of a run is still there.

@@ -18,6 +18,7 @@ import (
 	"github.com/caisson-os/caisson/internal/cpio"
 	"github.com/caisson-os/caisson/internal/digest"
 	"github.com/caisson-os/caisson/internal/durable"
+	"github.com/caisson-os/caisson/internal/fault"
 	"github.com/caisson-os/caisson/internal/ownfiles"
 	"github.com/caisson-os/caisson/internal/paths"
 	"github.com/caisson-os/caisson/spec"
@@ -52,9 +53,7 @@ func (l *Log) Add(m spec.Measured) {
 	if errors.Is(err, ErrNone) {
 		err = ErrNone
 	}
-	if err != nil {
-		l.Say("%s is not measured: %v", m.Event, err)
-	}
+	fault.Say(l.Say, fault.In(err, "%s is not measured", m.Event))
 }
 
 // add extends before it writes: a line that no register has would be a lie, while one that is
@@ -64,9 +63,7 @@ func (l *Log) add(m spec.Measured) error {
 	if err != nil {
 		return err
 	}
-	if err := l.begin(); err != nil {
-		l.Say("the firmware's log: %v", err)
-	}
+	fault.Say(l.Say, fault.In(l.begin(), "the firmware's log"))
 	name := filepath.Join(l.Dir, OwnName)
 	log, err := ownfiles.ReadPublic(name, spec.MaxMeasured)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -130,10 +127,7 @@ func (l *Log) Carry(to *cpio.Archive) error {
 // has of AppArmor.
 func MountSecurityfs() error {
 	err := unix.Mount("securityfs", "/sys/kernel/security", "securityfs", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, "")
-	if err != nil && err != unix.EBUSY {
-		return fmt.Errorf("mount securityfs: %w", err)
-	}
-	return nil
+	return fault.In(fault.But(err, unix.EBUSY), "mount securityfs")
 }
 
 // Key returns the digest of the key that the TPM quotes with, spec.NoTPM where there is none.
@@ -143,7 +137,7 @@ func (l *Log) Key() (string, error) {
 		return spec.NoTPM, nil
 	}
 	if err != nil {
-		return "", fmt.Errorf("the key of the TPM: %w", err)
+		return "", err
 	}
 	return digest.Of(public), nil
 }

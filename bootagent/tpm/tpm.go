@@ -26,6 +26,7 @@ import (
 	"github.com/google/go-tpm/tpm2/transport"
 	"golang.org/x/sys/unix"
 
+	"github.com/caisson-os/caisson/internal/fault"
 	"github.com/caisson-os/caisson/internal/paths"
 )
 
@@ -51,9 +52,10 @@ func Of(root string) TPM {
 		Open: func() (io.ReadWriteCloser, error) { return os.OpenFile(root+Device, os.O_RDWR, 0) }}
 }
 
-// do gives commands to the TPM. Where they take too long, they are left to end by themselves, with
-// what they return: nothing else can be done about a driver that waits for its hardware.
-func do[T any](t TPM, commands func(transport.TPM) (T, error)) (none T, err error) {
+// do gives commands to the TPM; what says what they are for. Where they take too long, they are left to end by
+// themselves, with what they return: nothing else can be done about a driver that waits for its hardware.
+func do[T any](t TPM, what string, commands func(transport.TPM) (T, error)) (none T, err error) {
+	defer func() { err = fault.In(err, "%s", what) }()
 	if _, err := os.Stat(t.Hung); err == nil {
 		return none, ErrHung
 	}
@@ -90,25 +92,18 @@ func do[T any](t TPM, commands func(transport.TPM) (T, error)) (none T, err erro
 
 // Extend extends a digest into a register of SHA-256.
 func (t TPM) Extend(register uint32, digest [32]byte) error {
-	_, err := do(t, func(to transport.TPM) (*tpm2.PCRExtendResponse, error) {
+	_, err := do(t, fmt.Sprintf("extend register %d", register), func(to transport.TPM) (*tpm2.PCRExtendResponse, error) {
 		return tpm2.PCRExtend{
 			PCRHandle: tpm2.AuthHandle{Handle: tpm2.TPMHandle(register), Auth: tpm2.PasswordAuth(nil)},
 			Digests:   tpm2.TPMLDigestValues{Digests: []tpm2.TPMTHA{{HashAlg: tpm2.TPMAlgSHA256, Digest: digest[:]}}},
 		}.Execute(to)
 	})
-	if err != nil {
-		return fmt.Errorf("extend register %d: %w", register, err)
-	}
-	return nil
+	return err
 }
 
 // Read returns what is in registers of SHA-256, in their order.
 func (t TPM) Read(registers ...uint) ([][]byte, error) {
-	values, err := do(t, func(to transport.TPM) ([][]byte, error) { return read(to, registers) })
-	if err != nil {
-		return nil, fmt.Errorf("read registers %v: %w", registers, err)
-	}
-	return values, nil
+	return do(t, fmt.Sprintf("read registers %v", registers), func(to transport.TPM) ([][]byte, error) { return read(to, registers) })
 }
 
 // perCommand is how many registers a TPM reads at a time, at most.
@@ -147,16 +142,10 @@ const epochSize = 8 // bytes, a number in network order
 // ever noted; 0 as well where nothing was, and on a machine without a TPM. There is one index: that of
 // another fleet is deleted when the first epoch of this one is noted.
 func (t TPM) Epoch(fleet string, accepted uint64) (highest uint64, err error) {
-	highest, err = do(t, func(to transport.TPM) (uint64, error) {
+	highest, err = do(t, "the epoch that the TPM keeps", func(to transport.TPM) (uint64, error) {
 		return epoch(to, sha256.Sum256([]byte("epoch of "+fleet)), accepted)
 	})
-	if errors.Is(err, ErrNone) {
-		return 0, nil
-	}
-	if err != nil {
-		return highest, fmt.Errorf("the epoch that the TPM keeps: %w", err)
-	}
-	return highest, nil
+	return highest, fault.But(err, ErrNone)
 }
 
 // epoch is Epoch of the fleet that an index names as its policy, which nothing uses.

@@ -68,7 +68,7 @@ var table = []undone{
 		`stop(spec.ActionDefer, "there is no such path yet")`, "return nil, drift", "TestMissingStopsNoOther", ""},
 	{"", "that the mount table is asked first", "bootagent/items/mounts/target.go",
 		"if _, there := t.at(at); there {", "if _, there := t.at(at); there && false {", "TestAServerThatDoesNotAnswer", ""},
-	{"", "the signal to the group", "bootagent/process/group.go",
+	{"", "the signal to the group", "bootagent/process/process.go",
 		groupsEnd, strings.ReplaceAll(groupsEnd, "-m.pid", "m.pid"), "TestTimeoutEndsTheGroup", "bootagent/items/exec"},
 	{"", "the bound", "bootagent/process/process.go",
 		"if err != nil || info.Size() <= MaxLog {", "if true {", "TestLogIsBounded", "bootagent/items/exec"},

@@ -9,6 +9,7 @@
 package download
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"errors"
@@ -20,6 +21,7 @@ import (
 	"time"
 
 	"github.com/caisson-os/caisson/internal/digest"
+	"github.com/caisson-os/caisson/internal/fault"
 	"github.com/caisson-os/caisson/internal/stall"
 	"github.com/caisson-os/caisson/oci"
 	"github.com/caisson-os/caisson/oci/pull"
@@ -67,17 +69,13 @@ func (w Download) Blob(ctx context.Context, d oci.Descriptor, progress func(int6
 	if err := isCapped(d); err != nil {
 		return err
 	}
-	if _, err := w.blob(ctx, d, progress); err != nil {
-		return fmt.Errorf("fetch %s: %w", d.Digest, err)
-	}
-	return nil
+	_, err := w.blob(ctx, d, progress)
+	return fault.In(err, "fetch %s", d.Digest)
 }
 
 // usual fills in what was left out.
 func (w Download) usual() Download {
-	if w.Pause == 0 {
-		w.Pause = firstPause
-	}
+	w.Pause = cmp.Or(w.Pause, firstPause)
 	if w.Pace == (pull.Pace{}) {
 		w.Pace = pull.DefaultPace
 	}
@@ -221,7 +219,7 @@ func (w Download) fill(ctx context.Context, p *partial) error {
 		if failed++; failed == tries {
 			return w.judge(ending{want: p.want, at: p.at, err: err})
 		}
-		if err := pause(ctx, time.Duration(failed)*w.Pause); err != nil {
+		if err := stall.Rest(ctx, time.Duration(failed)*w.Pause); err != nil {
 			return err
 		}
 	}
@@ -315,13 +313,4 @@ func (p *pacer) slow(came int64) bool {
 	slow := came-p.had < spans*p.pace.Bytes
 	p.since, p.had = time.Now(), came
 	return slow
-}
-
-func pause(ctx context.Context, d time.Duration) error {
-	select {
-	case <-ctx.Done():
-		return ctx.Err()
-	case <-time.After(d):
-		return nil
-	}
 }

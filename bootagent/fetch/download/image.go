@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"github.com/caisson-os/caisson/internal/digest"
+	"github.com/caisson-os/caisson/internal/fault"
+	"github.com/caisson-os/caisson/internal/stall"
 	"github.com/caisson-os/caisson/layers/delta"
 	"github.com/caisson-os/caisson/oci"
 	"github.com/caisson-os/caisson/oci/pull"
@@ -53,10 +55,7 @@ func (w Download) Image(ctx context.Context, d oci.Descriptor, index []byte, kep
 		whole, failed := w.blob(ctx, d, progress)
 		tally, err = Tally{Fetched: tally.Fetched + whole.Fetched, Had: whole.Had, Whole: useless.why}, failed
 	}
-	if err != nil {
-		return tally, fmt.Errorf("fetch %s: %w", d.Digest, err)
-	}
-	return tally, nil
+	return tally, fault.In(err, "fetch %s", d.Digest)
 }
 
 // uselessError says why chunks are not used; why is nil where there is no index.
@@ -170,7 +169,7 @@ func (w Download) fillGaps(ctx context.Context, place oci.Source, p *parts) erro
 		if failed++; failed == tries {
 			return w.judge(ending{want: p.want, at: p.want.Size - p.Missing(), err: err})
 		}
-		if err := pause(ctx, time.Duration(failed)*w.Pause); err != nil {
+		if err := stall.Rest(ctx, time.Duration(failed)*w.Pause); err != nil {
 			return err
 		}
 	}

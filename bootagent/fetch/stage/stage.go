@@ -10,19 +10,25 @@
 package stage
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"runtime"
 	"slices"
+	"strings"
 	"sync/atomic"
 	"time"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/caisson-os/caisson/bootagent/fetch/download"
+	"github.com/caisson-os/caisson/internal/fault"
+	"github.com/caisson-os/caisson/internal/ownfiles"
 	"github.com/caisson-os/caisson/internal/plain"
+	"github.com/caisson-os/caisson/internal/verity"
 	"github.com/caisson-os/caisson/layers"
 	"github.com/caisson-os/caisson/layers/delta"
 	"github.com/caisson-os/caisson/oci"
@@ -90,11 +96,8 @@ func (s Stager) Describe(ctx context.Context, digest string) (spec.Layer, error)
 // Here reports whether a layer is in the store: a boot has nothing to fetch of it.
 func (s Stager) Here(ctx context.Context, digest string) (bool, error) {
 	layer, err := trust.Layer(ctx, &kept{store: s.Store, say: s.Say}, digest)
-	if errors.Is(err, errAbsent) {
-		return false, nil
-	}
 	if err != nil {
-		return false, err
+		return false, fault.But(err, errAbsent)
 	}
 	return !slices.ContainsFunc(append(Images(layer.Layer), Kernel(layer.Layer)...),
 		func(p Part) bool { return !s.Store.Has(p.Digest, p.Size) }), nil
@@ -271,4 +274,183 @@ func Runs(file string) (is bool, since time.Time) {
 		return true, time.Time{}
 	}
 	return true, info.ModTime().UTC().Truncate(time.Second)
+}
+
+// Memory is that of a machine which has its images in it, in bytes. It says whether more of them
+// fit; what is done about those that do not is the business of who brings them.
+type Memory struct{ Total, Available int64 }
+
+// leastReserve is the memory left to the programs of a small machine.
+const leastReserve = 128 << 20
+
+// reserve returns the memory that images never take: programs may need it while a layer waits. It
+// is more than the tenth of memory that /run leaves, so a fetch does not end for want of room
+// there.
+func (m Memory) reserve() int64 { return max(m.Total/8, leastReserve) }
+
+// Refuses says why images cannot be brought into memory beside those that are there, ""
+// where they can. The descriptions that it is given are verified, so each size has its cap.
+func (m Memory) Refuses(missing []spec.Blob) string {
+	var need int64
+	for _, b := range missing {
+		need += b.Size
+	}
+	if need == 0 || need <= m.Available-m.reserve() {
+		return ""
+	}
+	const mb = 1e6
+	return fmt.Sprintf("both layers do not fit into memory: the new images have %.1f MB, and of %.1f MB that are "+
+		"available %.1f MB are kept for what runs",
+		float64(need)/mb, float64(m.Available)/mb, float64(m.reserve())/mb)
+}
+
+// maxMeminfo is more than any kernel writes, in bytes.
+const maxMeminfo = 64 << 10
+
+// ReadMemory reads a file as proc_meminfo(5) has it.
+func ReadMemory(name string) (m Memory, err error) {
+	text, err := ownfiles.ReadPublic(name, maxMeminfo)
+	if err != nil {
+		return m, err
+	}
+	for _, w := range []struct {
+		key string
+		to  *int64
+	}{{"MemTotal:", &m.Total}, {"MemAvailable:", &m.Available}} {
+		_, rest, _ := strings.Cut(string(text), w.key)
+		if _, err := fmt.Sscanf(rest, "%d kB", w.to); err != nil {
+			return m, fmt.Errorf("read %s: %s %w", name, w.key, err)
+		}
+		*w.to <<= 10
+	}
+	return m, nil
+}
+
+// ForStart is the memory that a boot leaves to the root beside the images, in bytes: with less,
+// systemd and the agent do not come up. What a root has for its own work comes on top.
+const ForStart = 96 << 20
+
+// varies is how much less may be available at the next boot of the same machine: two boots of one
+// layer differed by some MiB, and who gives a machine what it lacks is not sent for more.
+const varies = 8 << 20
+
+// TooLittle is the error of a boot whose images do not fit into memory.
+type TooLittle struct {
+	Images int64 // what they have, in bytes
+	Has    int64 // the machine's memory as its kernel counts it
+	Needs  int64 // with how much the boot would have been begun
+}
+
+func (e *TooLittle) Error() string {
+	return fmt.Sprintf("too little memory: the layer has %.1f MB of images to keep in memory; for that this machine "+
+		"needs %d MiB, and it has %d",
+		float64(e.Images)/1e6, mebibytes(e.Needs), e.Has>>20)
+}
+
+// More is how much memory the machine lacks, in MiB.
+func (e *TooLittle) More() int64 { return mebibytes(e.Needs) - e.Has>>20 }
+
+// Boots says whether a root comes up whose missing images are brought into memory first: nil,
+// or a [TooLittle].
+func (m Memory) Boots(missing []spec.Blob) error {
+	var images int64
+	for _, b := range missing {
+		images += b.Size
+	}
+	if lacks := images + ForStart - m.Available; images > 0 && lacks > 0 {
+		// More memory makes the kernel keep more of it.
+		return &TooLittle{Images: images, Has: m.Total, Needs: m.Total + lacks + lacks/8 + varies}
+	}
+	return nil
+}
+
+func mebibytes(n int64) int64 { return (n + 1<<20 - 1) >> 20 }
+
+// kept is a source that answers from the store and asks another one for the rest,
+// which it keeps. It holds manifests as they were served, so that what leads from
+// a signed digest to a description is verified again at each boot: no file on the
+// disk says which description belongs to which layer.
+type kept struct {
+	store *layers.Store
+	from  oci.Source // nil without network
+	say   func(format string, args ...any)
+
+	fetched bool // something that was not in the store
+}
+
+// Manifest takes digests only.
+func (k *kept) Manifest(ctx context.Context, repo, digest, _ string) (oci.Response, error) {
+	if data, err := k.store.Get(digest, oci.MaxManifest); err == nil {
+		return oci.Response{Data: data, Digest: digest}, nil
+	}
+	if k.from == nil {
+		return oci.Response{}, absent(digest)
+	}
+	r, err := k.from.Manifest(ctx, repo, digest, "")
+	if err == nil {
+		k.keep(digest, r.Data)
+	}
+	return r, err
+}
+
+// Blob takes small ones, whole.
+func (k *kept) Blob(ctx context.Context, repo string, d oci.Descriptor, _ int64) (io.ReadCloser, error) {
+	data, err := k.store.Get(d.Digest, d.Size)
+	if err != nil {
+		if k.from == nil {
+			return nil, absent(d.Digest)
+		}
+		if data, err = oci.ReadBlob(ctx, k.from, repo, d, oci.MaxConfig); err != nil {
+			return nil, err
+		}
+		k.keep(d.Digest, data)
+	}
+	return io.NopCloser(bytes.NewReader(data)), nil
+}
+
+// keep stores what the next boot may need. A full disk does not stop this one.
+func (k *kept) keep(digest string, data []byte) {
+	k.fetched = true
+	fault.Say(k.say, fault.In(k.store.Put(digest, data), "not kept"))
+}
+
+var errAbsent = errors.New("is not in the store")
+
+func absent(digest string) error {
+	return fmt.Errorf("%s %w", digest, errAbsent)
+}
+
+// Trees is how the kernel checks images while they are read.
+type Trees struct {
+	Sound map[string]bool // blobs that the last good run has left as they should be, see layers.Store
+}
+
+// Checked brings images into the store. Those that it returns, by digest, the kernel is to
+// check while they are read; all others are as [Stager.Verified] leaves them. Of the former
+// one that the last good run has left is not read here, which keeps a boot short;
+// any other is read once, for its tree, whose root says as much as its digest.
+func (s Stager) Checked(ctx context.Context, list ...Part) (whenRead map[string]verity.Hash, err error) {
+	whenRead = map[string]verity.Hash{}
+	for _, part := range list {
+		root, err := verity.Parse(part.Root)
+		if s.Trees == nil || err != nil { // without a root
+			if err := s.Verified(ctx, part); err != nil {
+				return nil, err
+			}
+			continue
+		}
+		made := s.Trees.Sound[part.Digest] && s.Store.Has(part.Digest, part.Size) && s.Store.HasTree(part.Digest, part.Size)
+		made = made || s.Store.Has(part.Digest, part.Size) && s.Store.MakeTree(part.Digest, root) == nil // why not, Verified says
+		if !made {
+			if err := s.Verified(ctx, part); err != nil {
+				return nil, err
+			}
+			if err := s.Store.MakeTree(part.Digest, root); err != nil {
+				s.Say("%s is not checked while it is read: %v", part.Name, err)
+				continue
+			}
+		}
+		whenRead[part.Digest] = root
+	}
+	return whenRead, nil
 }

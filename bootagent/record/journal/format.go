@@ -17,6 +17,7 @@ import (
 	"github.com/caisson-os/caisson/bootagent/items/item"
 	"github.com/caisson-os/caisson/internal/check"
 	"github.com/caisson-os/caisson/internal/durable"
+	"github.com/caisson-os/caisson/internal/fault"
 	"github.com/caisson-os/caisson/internal/ownfiles"
 	"github.com/caisson-os/caisson/spec"
 )
@@ -156,11 +157,8 @@ func (j *Journal) load(dir string) (lines int, whole bool, err error) {
 	}
 	j.set = bytes.Count(before, []byte("\n"))
 	data, err := ownfiles.ReadFile(filepath.Join(dir, File), maxFile)
-	if errors.Is(err, fs.ErrNotExist) {
-		return 0, false, nil
-	}
 	if err != nil {
-		return 0, false, err
+		return 0, false, fault.But(err, fs.ErrNotExist)
 	}
 	j.entries, lines, j.damaged = j.rules.decode(data)
 	for k, e := range j.entries {

@@ -26,6 +26,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/caisson-os/caisson/bootagent/items/item"
+	"github.com/caisson-os/caisson/internal/fault"
 	"github.com/caisson-os/caisson/internal/ownfiles"
 	"github.com/caisson-os/caisson/internal/stall"
 )
@@ -62,9 +63,7 @@ func Open(dir string, scopes item.Scopes) (*Journal, error) { return open(dir, s
 
 func open(dir string, scopes item.Scopes, r rules) (_ *Journal, err error) {
 	defer func() {
-		if err != nil {
-			err = fmt.Errorf("open journal: %w", err)
-		}
+		err = fault.In(err, "open journal")
 	}()
 	if err := known(scopes); err != nil {
 		return nil, err

@@ -12,6 +12,7 @@ import (
 
 	"github.com/caisson-os/caisson/bootagent/items/item"
 	"github.com/caisson-os/caisson/internal/durable"
+	"github.com/caisson-os/caisson/internal/fault"
 	"github.com/caisson-os/caisson/internal/ownfiles"
 	"github.com/caisson-os/caisson/internal/paths"
 	"github.com/caisson-os/caisson/spec"
@@ -168,10 +169,7 @@ func SaveBoot(name string, b *Boot) error {
 	if err != nil {
 		return err
 	}
-	if err := durable.WriteFile(name, data, 0o600); err != nil {
-		return fmt.Errorf("write boot record: %w", err)
-	}
-	return nil
+	return fault.In(durable.WriteFile(name, data, 0o600), "write boot record")
 }
 
 // LoadRecord reads the record of the root that runs. The one that a soft-reboot led to

@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/caisson-os/caisson/internal/durable"
+	"github.com/caisson-os/caisson/internal/fault"
 	"github.com/caisson-os/caisson/internal/ownfiles"
 	"github.com/caisson-os/caisson/spec"
 )
@@ -122,10 +123,7 @@ func (f *Folder) Save(s *State) error {
 	if f.beside == "" {
 		return nil
 	}
-	if err := os.Remove(f.beside); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("write state: %w", err)
-	}
-	return nil
+	return fault.In(fault.But(os.Remove(f.beside), fs.ErrNotExist), "write state")
 }
 
 // SetDHCPName records the name that DHCP gave, "" where the overlay was found
@@ -247,11 +245,8 @@ func (f *Folder) loadBeside() (*State, error) {
 		return nil, nil
 	}
 	data, err := ownfiles.ReadFile(f.beside, limit)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil
-	}
 	if err != nil {
-		return nil, fmt.Errorf("read %s: %w", f.beside, err)
+		return nil, fault.In(fault.But(err, fs.ErrNotExist), "read %s", f.beside)
 	}
 	return parse(data)
 }

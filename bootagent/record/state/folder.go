@@ -16,6 +16,7 @@ import (
 
 	"github.com/caisson-os/caisson/internal/digest"
 	"github.com/caisson-os/caisson/internal/durable"
+	"github.com/caisson-os/caisson/internal/fault"
 	"github.com/caisson-os/caisson/internal/ownfiles"
 	"github.com/caisson-os/caisson/internal/paths"
 )
@@ -174,10 +175,7 @@ func write(name string, data []byte) error {
 
 // keep writes something that was accepted.
 func keep(what, name string, data []byte) error {
-	if err := write(name, data); err != nil {
-		return fmt.Errorf("keep %s: %w", what, err)
-	}
-	return nil
+	return fault.In(write(name, data), "keep %s", what)
 }
 
 // kept reads something that was accepted.

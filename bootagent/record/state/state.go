@@ -313,10 +313,7 @@ func (s *State) replace(by Generation, here []string) {
 
 // SayHold says why a node keeps what it has.
 func SayHold(h *spec.Hold) string {
-	text := map[string]string{spec.HoldPin: "pinned", spec.HoldRollback: "rolled back"}[h.Kind]
-	if text == "" {
-		text = "frozen"
-	}
+	text := cmp.Or(map[string]string{spec.HoldPin: "pinned", spec.HoldRollback: "rolled back"}[h.Kind], "frozen")
 	text = "this node is " + text
 	if h.Author != "" {
 		text += " by " + h.Author

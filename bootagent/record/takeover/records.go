@@ -93,9 +93,7 @@ func (f *Found) perm(_, text string) error {
 	if err := rules.PermPath(p); err != nil {
 		return err
 	}
-	if f.Originals.Perm == nil {
-		f.Originals.Perm = &spec.Perm{IgnoreMissing: true}
-	}
+	f.Originals.Perm = cmp.Or(f.Originals.Perm, &spec.Perm{IgnoreMissing: true})
 	f.Originals.Perm.Paths = append(f.Originals.Perm.Paths, p)
 	return nil
 }

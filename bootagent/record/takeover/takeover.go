@@ -22,6 +22,7 @@ import (
 	"strings"
 
 	"github.com/caisson-os/caisson/internal/durable"
+	"github.com/caisson-os/caisson/internal/fault"
 	"github.com/caisson-os/caisson/internal/ownfiles"
 	"github.com/caisson-os/caisson/spec"
 )
@@ -237,11 +238,8 @@ func (f *Found) Settings() []string {
 // remove keeps a copy of a file and takes it away; a link goes without.
 func (f *Found) remove(name string) error {
 	info, err := os.Lstat(name)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil
-	}
 	if err != nil {
-		return err
+		return fault.But(err, fs.ErrNotExist)
 	}
 	if info.Mode().IsRegular() {
 		text, err := os.ReadFile(name)

@@ -8,6 +8,7 @@ import (
 	"slices"
 
 	"github.com/caisson-os/caisson/bootagent/record/state"
+	"github.com/caisson-os/caisson/internal/fault"
 	"github.com/caisson-os/caisson/internal/plain"
 	"github.com/caisson-os/caisson/oci/trust"
 	"github.com/caisson-os/caisson/oci/trust/chain"
@@ -33,9 +34,7 @@ func (f *Tracker) Keys() *chain.Chain {
 		}
 	}
 	floor, err := f.keysFloor()
-	if err != nil {
-		f.Say("%v", err)
-	}
+	fault.Say(f.Say, err)
 	for v := c.Version() + 1; v <= floor; v++ {
 		next, err := f.savedKeys(v)
 		if err == nil {
@@ -90,9 +89,7 @@ func (f *Tracker) walk(ctx context.Context, keep func(chain.Link) error) {
 		f.Say("what was signed by keys of before version %d is not verified: %v", c.Links()[0].Keys.Version, err)
 	}
 	err := c.Walk(ctx, f.fleetPlaces(), keep)
-	if err != nil {
-		f.Say("newer keys than version %d are not known: %v", c.Version(), err)
-	}
+	fault.Say(f.Say, fault.In(err, "newer keys than version %d are not known", c.Version()))
 	f.keys = c
 	for _, l := range c.Links() {
 		if l.Keys.Version <= from {
@@ -149,9 +146,7 @@ func (f *Tracker) behind(s *state.State) error {
 		return nil
 	}
 	floor, err := f.keysFloor()
-	if err != nil {
-		f.Say("%v", err) // what is known goes on counting
-	}
+	fault.Say(f.Say, err) // what is known goes on counting
 	return c.Behind(max(floor, s.Fleet.Keys))
 }
 

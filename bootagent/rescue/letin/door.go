@@ -22,6 +22,7 @@ import (
 
 	"github.com/caisson-os/caisson/bootagent/process"
 	"github.com/caisson-os/caisson/bootagent/rescue"
+	"github.com/caisson-os/caisson/internal/fault"
 	"github.com/caisson-os/caisson/internal/paths"
 	"github.com/caisson-os/caisson/internal/safepath"
 )
@@ -94,10 +95,7 @@ func (d Doors) ssh(ctx context.Context, open bool) error {
 	if err == nil {
 		err = d.reload(ctx)
 	}
-	if err != nil {
-		return fmt.Errorf("ssh: %w", err)
-	}
-	return nil
+	return fault.In(err, "ssh")
 }
 
 // reload has sshd read its settings. One that does not run reads them when it starts.
@@ -240,10 +238,7 @@ func (d Doors) console(ctx context.Context, o *rescue.Open, left time.Duration) 
 			o.Getty = ""
 		}
 	}
-	if err != nil {
-		return fmt.Errorf("console: %w", err)
-	}
-	return nil
+	return fault.In(err, "console")
 }
 
 // begin starts the shell in place of the getty that has the console.

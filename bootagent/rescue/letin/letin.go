@@ -32,6 +32,7 @@ import (
 	"github.com/caisson-os/caisson/bootagent/sense/uptime"
 	"github.com/caisson-os/caisson/bootagent/tell/events"
 	"github.com/caisson-os/caisson/internal/durable"
+	"github.com/caisson-os/caisson/internal/fault"
 	"github.com/caisson-os/caisson/internal/paths"
 	"github.com/caisson-os/caisson/internal/plain"
 	"github.com/caisson-os/caisson/oci"
@@ -244,10 +245,7 @@ func HangUp(root string, over func(by string) bool) error {
 
 func noted(dir string) ([]string, error) {
 	entries, err := os.ReadDir(dir)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil
-	}
-	return plain.Each(entries, fs.DirEntry.Name), err
+	return plain.Each(entries, fs.DirEntry.Name), fault.But(err, fs.ErrNotExist)
 }
 
 // ended reports whether the process of a note is there no more: its number may be another's.
@@ -297,19 +295,13 @@ func endBelow(pid int) (err error) {
 // end ends a process, and waits until it has ended, for a second.
 func end(pid int) error {
 	fd, err := unix.PidfdOpen(pid, 0)
-	if errors.Is(err, unix.ESRCH) {
-		return nil
-	}
 	if err != nil {
-		return fmt.Errorf("end process %d: %w", pid, err)
+		return fault.In(fault.But(err, unix.ESRCH), "end process %d", pid)
 	}
 	defer unix.Close(fd) // nothing was written
 	if err := unix.PidfdSendSignal(fd, unix.SIGKILL, nil, 0); err != nil && !errors.Is(err, unix.ESRCH) {
 		return fmt.Errorf("end process %d: %w", pid, err)
 	}
 	_, err = unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, int(time.Second/time.Millisecond))
-	if err != nil && !errors.Is(err, unix.EINTR) {
-		return fmt.Errorf("end process %d: %w", pid, err)
-	}
-	return nil
+	return fault.In(fault.But(err, unix.EINTR), "end process %d", pid)
 }

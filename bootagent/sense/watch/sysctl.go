@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/caisson-os/caisson/bootagent/sense/watch/bpf"
+	"github.com/caisson-os/caisson/internal/fault"
 	"github.com/caisson-os/caisson/internal/plain"
 	"github.com/caisson-os/caisson/spec"
 )
@@ -40,9 +41,7 @@ type writes struct {
 func (s *writes) fd() int { return s.observer.FD() }
 
 func (s *writes) close() {
-	if err := s.observer.Close(); err != nil {
-		s.watch.say("%v", err)
-	}
+	fault.Say(s.watch.say, s.observer.Close())
 	s.cgroup.Close() // only read
 }
 

@@ -99,9 +99,7 @@ func Dumps(dir string) []Dump {
 		if before := (death{m[1], m[2], which.minute - 1}); dumps[before] != nil {
 			which = before
 		}
-		if dumps[which] == nil {
-			dumps[which] = &Dump{Reason: m[1], Time: at}
-		}
+		dumps[which] = cmp.Or(dumps[which], &Dump{Reason: m[1], Time: at})
 		number, _ := strconv.Atoi(m[3]) // digits; one too large comes first
 		pieces[which] = append(pieces[which], piece{name, text[len(m[0]):], number})
 	}

@@ -29,6 +29,7 @@ import (
 
 	"github.com/caisson-os/caisson/bootagent/record/state"
 	"github.com/caisson-os/caisson/internal/durable"
+	"github.com/caisson-os/caisson/internal/fault"
 	"github.com/caisson-os/caisson/internal/httpserver"
 	"github.com/caisson-os/caisson/internal/paths"
 	"github.com/caisson-os/caisson/internal/safepath"
@@ -294,10 +295,7 @@ func Publish(root string, want spec.Metrics, text []byte) error {
 
 // Withdraw removes the file that metrics were written to.
 func Withdraw(root, file string) error {
-	if err := in(filepath.Join(root, file), safepath.Dir.Remove); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("remove metrics from %s: %w", file, err)
-	}
-	return nil
+	return fault.In(fault.But(in(filepath.Join(root, file), safepath.Dir.Remove), fs.ErrNotExist), "remove metrics from %s", file)
 }
 
 // in does something in the directory of a path, which may belong to who collects.

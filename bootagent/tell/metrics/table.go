@@ -3,6 +3,7 @@
 package metrics
 
 import (
+	"cmp"
 	"maps"
 	"slices"
 	"strings"
@@ -138,10 +139,7 @@ var table = []Family{
 	}},
 	{"caisson_rescue_total", "counter", []string{"result"},
 		"Rescue statements since this machine started: obeyed, or for a code that it did not show.", func(f *Facts, put put) {
-			r := f.Status.Rescue
-			if r == nil {
-				r = new(spec.RescueStatus)
-			}
+			r := cmp.Or(f.Status.Rescue, new(spec.RescueStatus))
 			put(float64(r.Times), "obeyed")
 			put(float64(r.Wrong), "wrong-code")
 		}},

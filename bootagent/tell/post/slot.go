@@ -26,6 +26,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/caisson-os/caisson/internal/fault"
 	"github.com/caisson-os/caisson/internal/plain"
 	"github.com/caisson-os/caisson/internal/safepath"
 	"github.com/caisson-os/caisson/internal/stall"
@@ -158,11 +159,8 @@ func (h Holder) take(group string, s spec.Slot) (err error) {
 
 func (h Holder) release(group string, s spec.Slot) error {
 	d, err := safepath.Hold(filepath.Join(s.Directory, group))
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil
-	}
 	if err != nil {
-		return err
+		return fault.But(err, fs.ErrNotExist)
 	}
 	defer d.Close() // only held
 	// Where the answer to a link was lost, the node has two.

@@ -4,7 +4,6 @@ package say
 
 import (
 	"bytes"
-	"errors"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -12,6 +11,7 @@ import (
 	"strings"
 
 	"github.com/caisson-os/caisson/internal/digest"
+	"github.com/caisson-os/caisson/internal/fault"
 	"github.com/caisson-os/caisson/internal/ownfiles"
 	"github.com/caisson-os/caisson/internal/paths"
 	"github.com/caisson-os/caisson/spec"
@@ -86,10 +86,7 @@ func (h Host) Cannot(o *spec.Overlay) ([]spec.Drift, error) {
 // Read reads a file of the host, nil when there is none.
 func (h Host) Read(name string) ([]byte, error) {
 	data, err := ownfiles.ReadPublic(filepath.Join(h.Root, name), maxListing)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil
-	}
-	return data, err
+	return data, fault.But(err, fs.ErrNotExist)
 }
 
 // installed reads what dpkg(1) says is installed: versions by name.
@@ -159,11 +156,8 @@ func Foreign(upper string, wrote []string) ([]string, error) {
 	var found []string
 	in := map[string]int{} // files, by directory
 	err := filepath.WalkDir(upper, func(path string, d fs.DirEntry, err error) error {
-		if errors.Is(err, os.ErrNotExist) {
-			return nil
-		}
 		if err != nil {
-			return err
+			return fault.But(err, os.ErrNotExist)
 		}
 		name := strings.TrimPrefix(path, upper)
 		switch {

@@ -3,6 +3,7 @@
 package say
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -55,15 +56,11 @@ func (e explainer) fillFromEvents(f *spec.Finding, overlay string, kinds ...stri
 		if f.Did == "" {
 			f.Did, f.Since, f.Transition = event.Did, event.Time, event.Transition
 		}
-		if f.Layer == "" {
-			f.Layer = event.Layer
-		}
+		f.Layer = cmp.Or(f.Layer, event.Layer)
 		if f.Item == "" {
 			f.Item, f.Key = event.Item, event.Key
 		}
-		if f.Errno == "" {
-			f.Errno = event.Errno
-		}
+		f.Errno = cmp.Or(f.Errno, event.Errno)
 		if len(f.Console) == 0 {
 			f.Console = event.Console
 			if len(f.Console) > 0 && (event.Event == spec.EventCrashed || event.Event == spec.EventDeadline) {
@@ -212,9 +209,7 @@ func (e explainer) rest() []spec.Finding {
 		}
 		f := spec.Finding{What: d.Item + " " + d.Key, Item: d.Item, Key: d.Key, Reason: d.Reason, Since: d.Since,
 			Did: "goes on", Do: remedies[d.Item]}
-		if f.Do == "" {
-			f.Do = "caisson-agent status"
-		}
+		f.Do = cmp.Or(f.Do, "caisson-agent status")
 		if d.Item == "image" {
 			f.Did = ""
 			e.fillFromEvents(&f, e.st.Overlay, spec.EventCorrupt)

@@ -319,3 +319,21 @@ func (b *build) trim(before time.Time) error {
 	}
 	return nil
 }
+
+// SystemCache is kept between the builds of all who may write to it.
+const SystemCache = "/var/cache/caisson"
+
+// CacheDir returns the directory that is kept between builds: the named one, the
+// system's, or the user's own. Root of a user namespace is a user here.
+func CacheDir(name string) (string, error) {
+	if name != "" {
+		return name, nil
+	}
+	for _, dir := range []string{SystemCache, filepath.Dir(SystemCache)} {
+		if unix.Access(dir, unix.W_OK) == nil {
+			return SystemCache, nil
+		}
+	}
+	own, err := os.UserCacheDir()
+	return filepath.Join(own, "caisson"), err
+}

@@ -7,6 +7,7 @@ import (
 	"context"
 	"crypto"
 	"crypto/rand"
+	"crypto/rsa"
 	"crypto/sha256"
 	"crypto/x509"
 	"encoding/hex"
@@ -33,6 +34,7 @@ import (
 	"github.com/caisson-os/caisson/internal/paths"
 	"github.com/caisson-os/caisson/media/format"
 	"github.com/caisson-os/caisson/oci"
+	"github.com/caisson-os/caisson/oci/keys"
 	"github.com/caisson-os/caisson/oci/registry"
 	"github.com/caisson-os/caisson/spec"
 )
@@ -45,6 +47,26 @@ type Source struct {
 	Args      []string        // further arguments of the loader's kernel
 	Key       builder.BootKey // signs what firmware starts, and which loaders open what is sealed to TPMs; nil signs nothing
 	Former    []crypto.Signer // the loader opens what nodes have sealed to these, too
+}
+
+// Signed has the loader open, too, what nodes sealed to keys that signed loaders before, by their names.
+func (s *Source) Signed(before []string, pass *keys.Passphrase) error {
+	for _, name := range before {
+		file := name
+		if keys.IsFile(name) {
+			file = keys.PairName(name) + ".key"
+		}
+		key, err := keys.BootSigner(file, pass)
+		if err != nil {
+			return cli.Absent(fmt.Errorf("--boot-key-before %s: %w", name, err), "it takes the key that signed loaders "+
+				"until now: NAME of NAME.key, env:NAME, fd:N or command:CMD")
+		}
+		if s.Key == nil || s.Key.Certificate().PublicKey.(*rsa.PublicKey).Equal(key.Public()) {
+			return cli.Usage("--boot-key names the key that takes its place", "--boot-key-before %s: no other key signs this loader", name)
+		}
+		s.Former = append(s.Former, key)
+	}
+	return nil
 }
 
 // Loader is a unified kernel image, and what firmware chooses it by.

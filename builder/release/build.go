@@ -20,12 +20,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"path/filepath"
 	"slices"
 	"time"
 
 	"github.com/caisson-os/caisson/builder"
 	"github.com/caisson-os/caisson/builder/accounts"
+	"github.com/caisson-os/caisson/builder/boot"
 	"github.com/caisson-os/caisson/internal/configcheck"
 	"github.com/caisson-os/caisson/internal/plain"
 	"github.com/caisson-os/caisson/oci"
@@ -50,6 +52,25 @@ type Built struct {
 	Variants []site.Variant
 	Results  []*builder.Result // of each variant
 	Ledger   []spec.Account    // the fleet's
+}
+
+// Agents finds the agents for the layers of a site by architecture: those that are named, or beside this
+// program or on PATH where none is.
+func Agents(s *site.Site, named []string) (map[string]string, error) {
+	variants, err := s.Variants()
+	if err != nil {
+		return nil, err
+	}
+	found, dir := map[string]string{}, ""
+	if self, err := os.Executable(); err == nil { // else there is PATH
+		dir = filepath.Dir(self)
+	}
+	for _, v := range variants {
+		if found[v.Recipe.Arch], err = boot.FindAgent(named, dir, v.Recipe.Arch); err != nil {
+			return nil, err
+		}
+	}
+	return found, nil
 }
 
 // Bake builds the variants of a site, in the order of s.Variants.

@@ -3,26 +3,29 @@
 package main
 
 import (
-	"bufio"
 	"context"
-	"errors"
+	"crypto"
 	"fmt"
-	"io"
-	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
-	"golang.org/x/term"
 
 	"github.com/caisson-os/caisson/builder/release"
+	"github.com/caisson-os/caisson/fleet/policy"
+	"github.com/caisson-os/caisson/fleet/publish"
+	"github.com/caisson-os/caisson/fleet/seal"
 	"github.com/caisson-os/caisson/internal/cli"
 	"github.com/caisson-os/caisson/oci"
 	"github.com/caisson-os/caisson/oci/keychain"
+	"github.com/caisson-os/caisson/oci/keys"
 	"github.com/caisson-os/caisson/oci/pull"
 	"github.com/caisson-os/caisson/oci/registry"
+	"github.com/caisson-os/caisson/spec/site"
 )
 
 // access says how a verb reaches a registry.
@@ -82,46 +85,16 @@ func (x *access) open(ref string) (*registry.Registry, error) {
 	if err != nil {
 		return nil, err
 	}
-	if parsed, err := oci.ParseRef(ref); err == nil && parsed.IsLayout() && foreign(parsed.Layout) {
-		return nil, cli.Usage("name an empty or a new directory", "%s is not an OCI layout, and not empty", ref)
-	}
-	return registry.Open(ref, o)
+	return registry.OpenNamed(ref, o)
 }
 
 // existing opens what is published at ref. It makes no layout: where none is,
 // nothing can be read, and the name is likely a wrong one.
 func (x *access) existing(ref string) (*registry.Registry, error) {
-	if parsed, err := oci.ParseRef(ref); err == nil && parsed.IsLayout() {
-		if _, err := os.Stat(filepath.Join(parsed.Layout, "oci-layout")); errors.Is(err, fs.ErrNotExist) {
-			if dir := layoutAbove(parsed.Layout); dir != "" {
-				return nil, cli.Usage("oci:"+dir+" is one: a repository or a tag in it is not part of its name", "%s is not an OCI layout", ref)
-			}
-			return nil, cli.Usage("'caisson build' makes one with --to "+ref+
-				", or 'caisson publish' for a site without a layer", "%s is not an OCI layout", ref)
-		}
+	if err := registry.CheckExists(ref); err != nil {
+		return nil, err
 	}
 	return x.open(ref)
-}
-
-// layoutAbove returns the layout that a name goes on from, as in out/node:node1; ""
-// when there is none.
-func layoutAbove(name string) string {
-	for dir := filepath.Dir(name); dir != "." && dir != "/"; dir = filepath.Dir(dir) {
-		if _, err := os.Stat(filepath.Join(dir, "oci-layout")); err == nil {
-			return dir
-		}
-	}
-	return ""
-}
-
-// foreign reports whether a directory holds something else than a layout: a layout is
-// not made among other files.
-func foreign(dir string) bool {
-	if _, err := os.Stat(filepath.Join(dir, "oci-layout")); err == nil {
-		return false
-	}
-	files, err := os.ReadDir(dir)
-	return err == nil && len(files) > 0
 }
 
 // loopback reports whether ref never leaves this machine.
@@ -167,11 +140,11 @@ func (a *app) loginCommand() *cobra.Command {
 	var l pull.Login
 	var fromStdin bool
 	c := verb("login", func(c *cobra.Command, args []string) (err error) {
-		host, err := hostOf(args[0])
+		host, err := keychain.HostOf(args[0])
 		if err != nil {
 			return err
 		}
-		if l, err = askLogin(l.User, fromStdin); err != nil {
+		if l, err = keychain.Ask(l.User, fromStdin); err != nil {
 			return err
 		}
 		o, err := reach.options(args[0])
@@ -200,7 +173,7 @@ func (a *app) loginCommand() *cobra.Command {
 
 func (a *app) logoutCommand() *cobra.Command {
 	return verb("logout", func(c *cobra.Command, args []string) error {
-		host, err := hostOf(args[0])
+		host, err := keychain.HostOf(args[0])
 		if err != nil {
 			return err
 		}
@@ -220,46 +193,199 @@ func (a *app) stored(l loggedIn, format string) error {
 	return a.show(l, func() { a.say(format, l.Host, l.Stored) })
 }
 
-// hostOf returns the host[:port] of a registry; its prefix may follow.
-func hostOf(name string) (string, error) {
-	ref, err := oci.ParseRef(name)
-	if err != nil || ref.IsLayout() {
-		return "", cli.Usage("as in registry.example.org:5000", "%q is not a registry", name)
-	}
-	if ref.Host == "docker.io" {
-		return "index.docker.io", nil
-	}
-	return ref.Host, nil
+// trustFlags say whom a verb trusts that is given a registry and not a site.
+type trustFlags struct {
+	site      []string
+	keys      []string
+	threshold int
+
+	loaded *site.Site // that of --site
 }
 
-// askLogin completes a user's name and password, from standard input or a terminal.
-func askLogin(user string, fromStdin bool) (l pull.Login, err error) {
-	terminal := term.IsTerminal(int(os.Stdin.Fd()))
+func (t *trustFlags) flags(f *pflag.FlagSet) {
+	f.StringArrayVar(&t.site, "site", nil, "trust the keys of the site in `FILE`; several are merged")
+	f.StringArrayVar(&t.keys, "trust", nil, "trust this operator's public key `FILE`; several for a threshold")
+	f.IntVar(&t.threshold, "threshold", 0, "how many of the --trust keys must have signed (all when absent)")
+}
+
+// said reports whether the command line says whom to trust.
+func (t *trustFlags) said() bool { return len(t.site) > 0 || len(t.keys) > 0 || t.threshold != 0 }
+
+// nobody reports whether no key is named to verify with.
+func (t *trustFlags) nobody() bool { return len(t.site)+len(t.keys) == 0 }
+
+// policy returns whom to trust, nil when nothing was said.
+func (t *trustFlags) policy(a *app) (*publish.Policy, error) {
 	switch {
-	case !terminal && (user == "" || !fromStdin):
-		return l, cli.Usage("give --username, and --password-stdin with the password on standard input", "standard input is not a terminal")
-	case user == "":
-		fmt.Fprint(os.Stderr, "user: ")
-		line, err := bufio.NewReader(os.Stdin).ReadString('\n')
+	case t.threshold != 0 && len(t.keys) == 0:
+		return nil, cli.Usage("a site says its own in trust.threshold", "--threshold counts keys of --trust")
+	case len(t.site) > 0 && len(t.keys) > 0:
+		return nil, cli.Usage("", "give either --site or --trust")
+	case len(t.site) > 0:
+		s, err := t.load(a)
 		if err != nil {
-			return l, fmt.Errorf("read user: %w", err)
+			return nil, err
 		}
-		user = strings.TrimSpace(line)
+		p, err := policy.Site(s, "")
+		return &p, err
+	case len(t.keys) == 0:
+		return nil, nil
 	}
-	var password []byte
-	if fromStdin {
-		password, err = io.ReadAll(io.LimitReader(os.Stdin, 64<<10))
-	} else {
-		fmt.Fprintf(os.Stderr, "password of %s: ", user)
-		password, err = term.ReadPassword(int(os.Stdin.Fd()))
-		fmt.Fprintln(os.Stderr)
+	return policy.Keys(t.keys, t.threshold)
+}
+
+// load reads the site once, nil where none is named: its warnings are said once.
+func (t *trustFlags) load(a *app) (s *site.Site, err error) {
+	if t.loaded == nil && len(t.site) > 0 {
+		t.loaded, err = a.loadNamed(t.site...)
 	}
+	return t.loaded, err
+}
+
+// operators are the files with the operators' public keys, none without a site.
+func (t *trustFlags) operators(a *app) ([]string, error) {
+	s, err := t.load(a)
+	if s == nil || err != nil {
+		return nil, err
+	}
+	return s.Trust().Operator, nil
+}
+
+// names returns the names of the operators' keys by id, after their files.
+func (t *trustFlags) names(a *app) (map[string]string, error) {
+	files, err := t.operators(a)
 	if err != nil {
-		return l, fmt.Errorf("read password: %w", err)
+		return nil, err
 	}
-	l = pull.Login{User: user, Password: strings.TrimRight(string(password), "\r\n")}
-	if l.User == "" || l.Password == "" {
-		return l, cli.Usage("both are needed", "the user or the password is empty")
+	return policy.Names(slices.Concat(files, t.keys))
+}
+
+// recipients are those of the site's nodes that have an accepted one, nil without a site.
+func (t *trustFlags) recipients(a *app) (map[string]string, error) {
+	s, err := t.load(a)
+	if s == nil || err != nil {
+		return nil, err
 	}
-	return l, nil
+	r, err := seal.ReadRecipients(s.Dir())
+	if err != nil {
+		return nil, err
+	}
+	return r.Accepted(), nil
+}
+
+// memoryFlags say what a publisher remembers.
+type memoryFlags struct {
+	remember      string
+	acceptExpired bool
+	ignoreIntent  string
+	wait          time.Duration
+}
+
+// flags are those of the verbs that publish.
+func (m *memoryFlags) flags(f *pflag.FlagSet) {
+	m.looking(f)
+	m.waiting(f)
+}
+
+// waiting says how long other publishers are waited for.
+func (m *memoryFlags) waiting(f *pflag.FlagSet) {
+	f.DurationVar(&m.wait, "wait", 0, "wait at most so long for other publishers; without it another publisher is an error")
+}
+
+// looking are the flags of a verb that changes nothing.
+func (m *memoryFlags) looking(f *pflag.FlagSet) {
+	f.StringVar(&m.remember, "remember", "", "`FILE` that remembers what was published, to keep under version control "+
+		"(caisson.memory beside the site when empty)")
+	f.BoolVar(&m.acceptExpired, "accept-expired", false,
+		"use what is published although it has expired; confirm first that it is not a replay")
+	f.StringVar(&m.ignoreIntent, "ignore-intent", "", "ignore the intent `TAG` of a publisher that was killed")
+}
+
+// open opens the memory. Without a site and --remember there is none.
+func (m *memoryFlags) open(a *app, site []string, signs bool) (*publish.Memory, error) {
+	name := m.remember
+	if name == "" && len(site) > 0 {
+		name = memoryName(site[0])
+	}
+	if name == "" {
+		if signs {
+			a.say("nothing is remembered: --site or --remember would refuse what is older than last time")
+		}
+		return nil, nil
+	}
+	return publish.OpenMemory(name)
+}
+
+// memoryName returns the name of the memory beside a site.
+func memoryName(site string) string { return filepath.Join(filepath.Dir(site), "caisson.memory") }
+
+// publisher returns a publisher that trusts and remembers as the flags say.
+func (a *app) publisher(r *registry.Registry, by []crypto.Signer, t *trustFlags, m memoryFlags) (*publish.Publisher, error) {
+	policy, err := t.policy(a)
+	if err != nil {
+		return nil, err
+	}
+	file, err := m.open(a, t.site, by != nil)
+	if err != nil {
+		return nil, err
+	}
+	if err := file.Elsewhere(r.Ref()); err != nil {
+		return nil, err
+	}
+	return &publish.Publisher{Registry: r, Signers: by, Now: now(), Clock: now, Say: a.say, Trust: policy, Memory: file,
+		AcceptExpired: m.acceptExpired, IgnoreIntent: m.ignoreIntent, Author: self(), Wait: m.wait}, nil
+}
+
+// now is the time of issue, in whole seconds.
+func now() time.Time { return time.Now().UTC().Truncate(time.Second) }
+
+// signers are the flags that say who signs.
+type signers struct {
+	keys       []string
+	commands   []string
+	passphrase keys.Passphrase
+	dry        bool
+}
+
+func (s *signers) flags(f *pflag.FlagSet) {
+	s.keyFlags(f)
+	dryFlag(f, &s.dry)
+}
+
+// keyFlags are those of a verb that signs in any case.
+func (s *signers) keyFlags(f *pflag.FlagSet) {
+	f.StringArrayVar(&s.keys, "key", nil, "sign with the private key in `FILE`, env:NAME, fd:N or command:CMD; several for a threshold")
+	passphraseFlag(f, &s.passphrase)
+	f.StringArrayVar(&s.commands, "signer-command", nil, "sign with the program `CMD`, for keys in hardware or a KMS: --key command:CMD")
+}
+
+// dryFlag adds a look at what a verb would do.
+func dryFlag(f *pflag.FlagSet, dry *bool) {
+	f.BoolVarP(dry, "dry-run", "n", false, "say what would be done, node by node, and write nothing; it takes no key")
+}
+
+// passphraseFlag adds where the passphrase of encrypted keys comes from.
+func passphraseFlag(f *pflag.FlagSet, p *keys.Passphrase) {
+	f.StringVar(&p.Source, "passphrase-from", "", "read the passphrase of encrypted keys from `SOURCE`: a file, env:NAME or fd:N")
+}
+
+// load returns the signers, at least one. Where none is named, those beside the
+// site's public keys sign. A dry run takes those that are named, as whom to trust.
+func (s *signers) load(a *app, public []string) ([]crypto.Signer, error) {
+	if s.dry && len(s.keys)+len(s.commands) == 0 {
+		return nil, nil
+	}
+	if len(s.keys)+len(s.commands) == 0 {
+		if s.keys = keys.Beside(public); len(s.keys) > 0 {
+			a.say("signing with %s", strings.Join(s.keys, ", "))
+		}
+	}
+	sources := slices.Clone(s.keys)
+	for _, command := range s.commands {
+		sources = append(sources, keys.Command(command))
+	}
+	if len(sources) == 0 {
+		return nil, cli.Usage("caisson keys generate makes keys", "no key to sign with: give --key or --signer-command")
+	}
+	return keys.Signers(sources, &s.passphrase)
 }

@@ -67,13 +67,22 @@ func (a *app) show(v any, text func()) error {
 // result is the output of a verb: itself with -o json, else its text.
 type result interface{ Write(w io.Writer) }
 
-func (a *app) print(r result) error { return a.show(r, func() { r.Write(a.out) }) }
+// print prints a result, unless there was an error.
+func (a *app) print(r result, err error) error {
+	if err != nil {
+		return err
+	}
+	return a.show(r, func() { r.Write(a.out) })
+}
 
-// printTold prints a result, and says what there is to say of it.
+// printTold prints a result, unless there was an error, and says what there is to say of it.
 func (a *app) printTold(r interface {
 	result
 	Tell(say func(format string, args ...any))
-}) error {
+}, err error) error {
+	if err != nil {
+		return err
+	}
 	return a.show(r, func() {
 		r.Write(a.out)
 		r.Tell(a.say)

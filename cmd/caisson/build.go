@@ -5,18 +5,17 @@ package main
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
-	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
 	"github.com/caisson-os/caisson/builder"
-	"github.com/caisson-os/caisson/builder/boot"
 	"github.com/caisson-os/caisson/builder/release"
+	"github.com/caisson-os/caisson/fleet/layerdiff"
 	"github.com/caisson-os/caisson/fleet/policy"
 	"github.com/caisson-os/caisson/fleet/publish"
 	"github.com/caisson-os/caisson/internal/cli"
@@ -24,8 +23,8 @@ import (
 	"github.com/caisson-os/caisson/oci"
 	"github.com/caisson-os/caisson/oci/keys"
 	"github.com/caisson-os/caisson/oci/sign"
-	"github.com/caisson-os/caisson/spec/refusal"
 	"github.com/caisson-os/caisson/spec/site"
+	"github.com/caisson-os/caisson/spec/site/plan"
 )
 
 // buildFlags are the flags of build.
@@ -92,11 +91,11 @@ func (a *app) build(ctx context.Context, f buildFlags, names []string) error {
 		return err
 	}
 	f.to = cmp.Or(f.to, s.Registry())
-	agents, err := f.agents(s)
+	agents, err := release.Agents(s, f.agent)
 	if err != nil {
 		return err
 	}
-	if f.cache, err = cacheDir(f.cache); err != nil {
+	if f.cache, err = builder.CacheDir(f.cache); err != nil {
 		return err
 	}
 	if f.version != "" && (!oci.ValidTag(f.version) || release.ReservedTag(f.version)) {
@@ -122,16 +121,12 @@ func (a *app) build(ctx context.Context, f buildFlags, names []string) error {
 	if err != nil {
 		return err
 	}
-	beside, err := a.besideSite(reg, names[0])
+	on, err := a.siteLayers(ctx, reg, s, names[0])
 	if err != nil {
 		return err
 	}
-	trusted, noKeys := policy.Release(s)
-	if trusted, err = beside.Newest(ctx, trusted); err != nil {
-		return err
-	}
 	if public, err := keys.PublicOf(f.keys.Release); err == nil && public != nil { // else the key itself decides, after the build
-		if err := trusted.MayRelease(public); err != nil {
+		if err := on.Trusted.MayRelease(public); err != nil {
 			return err
 		}
 	}
@@ -139,19 +134,19 @@ func (a *app) build(ctx context.Context, f buildFlags, names []string) error {
 	if ref := reg.Ref(); ref.IsLayout() {
 		places = append(places, ref.Layout)
 	}
-	built, err := a.bake(ctx, f, s, going{beside, trusted, noKeys, agents}, names[0])
+	built, err := a.bake(ctx, f, on, release.Build{Agents: agents}, names[0])
 	if err != nil {
 		return cli.Full(err, places...)
 	}
-	p, err := f.openKeys(s, trusted) // not while packages' scripts run
+	p, err := f.openKeys(s, on.Trusted) // not while packages' scripts run
 	if err != nil {
 		return err
 	}
-	if noKeys == nil { // else the builder's own key counts
-		p.Trusted = trusted.Release
+	if on.NoKeys == nil { // else the builder's own key counts
+		p.Trusted = on.Trusted.Release
 	}
 	progress := a.progress()
-	seen, _ := beside.Memory.At(reg.Ref().String())
+	seen, _ := on.Memory.At(reg.Ref().String())
 	p.Registry, p.Tool, p.Now, p.Seen, p.Progress = reg, version, now(), seen.Layers.IssuedAt, progress.Event
 	out, err := p.PushAll(ctx, s.Name(), cmp.Or(f.version, built.Version()), built)
 	progress.Close()
@@ -183,36 +178,25 @@ func (x *buildFlags) openKeys(s *site.Site, trusted publish.Policy) (p release.P
 	return p, trusted.MayRelease(public)
 }
 
-// going holds what a build goes on from: the registry, and whose layers count there.
-type going struct {
-	*publish.Publisher
-	trusted publish.Policy
-	noKeys  error             // why the site's release keys cannot be read, which a digest does not need
-	agents  map[string]string // by architecture
-}
-
 // bake builds every variant and shows how it goes.
-func (a *app) bake(ctx context.Context, f buildFlags, s *site.Site, on going, file string) (*release.Built, error) {
-	boot, err := f.keys.BootKey(s)
+func (a *app) bake(ctx context.Context, f buildFlags, on policy.Layers, how release.Build, file string) (*release.Built, error) {
+	boot, err := f.keys.BootKey(on.Site)
 	if err != nil {
 		return nil, err
 	}
-	before, err := a.before(ctx, f, s, on)
-	if err != nil {
+	if how.Before, err = on.Before(ctx, f.previous, f.registry.existing); err != nil {
 		return nil, err
 	}
-	locks, err := readLocks(f, file)
-	if err != nil {
+	if how.Locks, err = readLocks(f, file); err != nil {
 		return nil, err
 	}
 	progress := a.progress()
-	how := release.Build{Locks: locks, Before: before, Agents: on.agents, Options: builder.Options{
-		Boot: boot, CacheDir: f.cache, Fast: f.fast, Debs: f.debs, Unsigned: f.unsigned, Progress: progress.Event}}
-	built, err := release.Bake(ctx, s, how)
+	how.Options = builder.Options{Boot: boot, CacheDir: f.cache, Fast: f.fast, Debs: f.debs, Unsigned: f.unsigned, Progress: progress.Event}
+	built, err := release.Bake(ctx, on.Site, how)
 	var again *release.Built
 	if err == nil && f.twice {
 		how.Options.Again = true
-		again, err = release.Bake(ctx, s, how)
+		again, err = release.Bake(ctx, on.Site, how)
 	}
 	progress.Close()
 	if err != nil || again == nil {
@@ -231,74 +215,133 @@ func (a *app) bake(ctx context.Context, f buildFlags, s *site.Site, on going, fi
 	return built, nil
 }
 
-// before returns what to go on from, the account ledger foremost, as a release key of the
-// site signed it: its author gives users the numbers of others, and with them
-// their files. A registry that holds no layer yet begins a new one. A digest is as good as
-// a signature. Numbers that the layers where it is pushed to have given stay given,
-// whatever is named.
-func (a *app) before(ctx context.Context, f buildFlags, s *site.Site, on going) (b release.Before, err error) {
-	current, err := on.at(ctx, s, release.Current)
-	none := errors.Is(err, oci.ErrNotFound) && refusal.Of(err) == "" // nothing was ever built there
-	switch {
-	case none && f.previous == "":
-		return b, nil
-	case f.previous == "":
-		return current, cli.WithHint(err, "the account ledger comes from layers that a release key of the site signed; "+
-			"--previous REF@sha256:DIGEST names others")
-	case err != nil && !none && on.noKeys == nil && refusal.Of(err) == "":
-		return b, err
-	}
-	ref, reference, err := release.ParseName(f.previous)
-	if err != nil {
-		return b, err
-	}
-	there := *on.Publisher
-	if there.Registry, err = f.registry.existing(ref); err != nil {
-		return b, err
-	}
-	on.Publisher = &there
-	if b, err = on.at(ctx, s, reference); err != nil {
-		return b, fmt.Errorf("--previous: %w", err)
-	}
-	b.Ledger, err = release.Join(current.Ledger, b.Ledger)
-	return b, err
+// locked is the output of lock -o json.
+type locked struct {
+	File     string                  `json:"file"`
+	Written  bool                    `json:"written"`
+	Variants []release.LockedVariant `json:"variants"`
 }
 
-// at reads what to go on from at one place.
-func (on going) at(ctx context.Context, s *site.Site, reference string) (b release.Before, err error) {
-	trusted := on.trusted
-	var set *release.Set
-	if oci.ValidDigest(reference) {
-		trusted.Release = nil
-		set, err = release.Find(ctx, on.Registry, reference)
-	} else {
-		set, err = on.Set(ctx, trusted, reference)
-		if on.noKeys != nil && !errors.Is(err, oci.ErrNotFound) {
-			return b, on.noKeys
+// locking is a lock of a site's packages: the flags.
+type locking struct {
+	release.Locking
+	name       string // of the file
+	update     bool
+	advisories advisoryFlag
+}
+
+func (a *app) lockCommand() *cobra.Command {
+	var x locking
+	c := verb("lock", func(c *cobra.Command, names []string) error {
+		if x.update && x.Missing {
+			return cli.Usage("--update takes all, --missing what is not locked yet", "give either --update or --missing")
+		}
+		x.name = cmp.Or(x.name, lockName(names[0]))
+		return x.run(c.Context(), a, names)
+	})
+	c.Flags().StringVar(&x.name, "lock", "", "lock file (caisson.lock beside the site when empty)")
+	c.Flags().StringVar(&x.Cache, "cache", "", "directory kept between builds "+cacheDefault)
+	c.Flags().BoolVar(&x.update, "update", false, "take what the archives have now")
+	x.advisories.flag(c.Flags())
+	c.Flags().BoolVar(&x.Missing, "missing", false, "take it for variants alone that are not locked yet")
+	return c
+}
+
+func (x *locking) run(ctx context.Context, a *app, names []string) (err error) {
+	if x.Cache, err = builder.CacheDir(x.Cache); err != nil {
+		return err
+	}
+	s, err := a.loadSite(names...)
+	if err != nil {
+		return err
+	}
+	old, err := builder.ReadLock(x.name)
+	if err != nil {
+		return err
+	}
+	if by, err := x.advisories.open(old); err != nil {
+		return err
+	} else if by != nil {
+		x.Advise = by.Locks
+	}
+	write := x.update || x.Missing || old == nil
+	if write {
+		if err := cli.Writable("--lock", x.name); err != nil {
+			return err
 		}
 	}
+	fresh, found, err := release.Lock(ctx, s, old, x.Locking)
 	if err != nil {
-		return b, err
+		return err
 	}
-	b.Layers = set.Layers
-	b.Ledger, err = set.Accounts(ctx, s.Name(), trusted.Release)
-	return b, err
+	out := locked{File: x.name, Written: write, Variants: found}
+	if write {
+		if err := fresh.Write(x.name); err != nil {
+			return err
+		}
+	}
+	err = printEach(a, out, out.Variants)
+	if write {
+		if err == nil {
+			a.say("wrote %s", x.name)
+		}
+		return err
+	}
+	return cmp.Or(err, drift(slices.ContainsFunc(found, release.LockedVariant.Differs)))
 }
 
-// agents finds the agents for the layers of a site, those beside this program or on PATH where none is named.
-func (x *buildFlags) agents(s *site.Site) (map[string]string, error) {
-	variants, err := s.Variants()
+// readLocks returns the lock that a build is held to, nil for the newest packages.
+func readLocks(f buildFlags, file string) (*builder.LockFile, error) {
+	if f.fresh {
+		return nil, nil
+	}
+	name := cmp.Or(f.lock, lockName(file))
+	l, err := builder.ReadLock(name)
+	if err == nil && l == nil && f.lock != "" {
+		err = fmt.Errorf("lock %s: no such file", name)
+	}
+	return l, err
+}
+
+// lockName is the lock beside a site.
+func lockName(file string) string { return filepath.Join(filepath.Dir(file), "caisson.lock") }
+
+// advisoryFlag names a file of Debian's security tracker.
+type advisoryFlag string
+
+func (f *advisoryFlag) flag(fs *pflag.FlagSet) {
+	fs.StringVar((*string)(f), "advisories", "", "`FILE` of Debian's security tracker (its data/json): say which "+
+		"advisories the packages close, and how many are open")
+}
+
+// open reads the file, nil where none was named.
+func (f advisoryFlag) open(lock *builder.LockFile) (*layerdiff.Advice, error) {
+	if f == "" {
+		return nil, nil
+	}
+	return layerdiff.OpenAdvice(string(f), lock)
+}
+
+// beside reads the file, for the lock beside a site.
+func (f advisoryFlag) beside(site []string) (*layerdiff.Advice, error) {
+	lock, err := builder.ReadLock(lockName(besideName(site)))
 	if err != nil {
 		return nil, err
 	}
-	found, dir := map[string]string{}, ""
-	if self, err := os.Executable(); err == nil { // else there is PATH
-		dir = filepath.Dir(self)
-	}
-	for _, v := range variants {
-		if found[v.Recipe.Arch], err = boot.FindAgent(x.agent, dir, v.Recipe.Arch); err != nil {
-			return nil, err
-		}
-	}
-	return found, nil
+	return f.open(lock)
 }
+
+// layers is beside for what compares layers.
+func (f advisoryFlag) layers(site []string) (plan.Advise, error) {
+	if f == "" {
+		return nil, nil
+	}
+	by, err := f.beside(site)
+	if err != nil {
+		return nil, err
+	}
+	return by.Layers, nil
+}
+
+// cacheDefault says in a flag's help what [builder.CacheDir] does.
+const cacheDefault = "(" + builder.SystemCache + " when empty, or ~/.cache/caisson for users who may not write there)"

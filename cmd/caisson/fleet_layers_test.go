@@ -33,13 +33,14 @@ func TestFleetLayers(t *testing.T) {
 	}
 	two := s.put("2", "2026-01-02T00:00:00Z", map[string]string{"a": "y"}, "bash=6")
 	var out bytes.Buffer
-	a, v, now := newApp(&out, &out), &serving{from: s.ref}, &reading{}
+	a, v := newApp(&out, &out), &serving{from: s.ref}
 	v.look.whom.site = []string{"site.yaml"}
-	table := layerdiff.New(now.layer)
+	now := v.reader(a)
+	table := layerdiff.New(now.Layer)
 	if _, err := table.Between(t.Context(), one, two); err == nil {
 		t.Error("compared before what is published was read")
 	}
-	if _, err := a.fleetIndex(v, now)(t.Context(), ""); err != nil {
+	if _, err := now.Index(t.Context(), ""); err != nil {
 		t.Fatal(err, out.String())
 	}
 	d, err := table.Between(t.Context(), one, two)

@@ -262,9 +262,10 @@ func servePages(t *testing.T, s *shelf) (at, token string) {
 	do("pause", s.ref, "--node", "c", "--reason", "wait", "--key", "keys/operator.key")
 
 	var talk bytes.Buffer
-	a, v, reads := newApp(&talk, &talk), &serving{from: s.ref}, &reading{}
+	a, v := newApp(&talk, &talk), &serving{from: s.ref}
 	v.look.whom.site = []string{"site.yaml"}
-	index := a.fleetIndex(v, reads)
+	reads := v.reader(a)
+	index := reads.Index
 	db, err := store.Open(t.Context(), "sqlite:fleet.db")
 	if err != nil {
 		t.Fatal(err)
@@ -335,14 +336,14 @@ func servePages(t *testing.T, s *shelf) (at, token string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	past := history.NewPast(ctx, reads.fleet.Load, func() (map[string]string, error) { return v.look.whom.names(a) })
+	past := history.NewPast(ctx, reads.Published, func() (map[string]string, error) { return v.look.whom.names(a) })
 	if err := os.WriteFile("tracker.json", []byte(`{"x": {"CVE-2026-0001": {"releases": {"trixie": {"status": "open", "urgency": "low"}}}}}`), 0o644); err != nil {
 		t.Fatal(err)
 	}
 	if past.By, err = advisoryFlag("tracker.json").layers([]string{"site.yaml"}); err != nil {
 		t.Fatal(err)
 	}
-	handler, err := server.New(ctx, server.Options{Fleet: query.Fleet{Hub: h}, Names: v.names, Layers: layerdiff.New(reads.layer), Past: past, Tokens: tokens, Hosts: []string{"127.0.0.1"}, Registry: s.ref, Version: "1", Say: t.Logf,
+	handler, err := server.New(ctx, server.Options{Fleet: query.Fleet{Hub: h}, Names: v.names, Layers: layerdiff.New(reads.Layer), Past: past, Tokens: tokens, Hosts: []string{"127.0.0.1"}, Registry: s.ref, Version: "1", Say: t.Logf,
 		Unknown: func() ([]unknown.Machine, error) {
 			return []unknown.Machine{{From: "192.0.2.1", Names: []string{"a"}, MACs: []string{"52:54:00:00:00:11"}, UUIDs: []string{"11111111-2222-3333-4444-555555555555"}, Last: time.Now()}}, nil
 		}})
@@ -388,8 +389,7 @@ func TestCommandsNameTheKeysThatCountNow(t *testing.T) {
 	var talk bytes.Buffer
 	a, v := newApp(&talk, &talk), &serving{}
 	v.look.whom.site = []string{file}
-	var err error
-	if v.site, err = a.serveSite(v.look.whom.site); err != nil {
+	if err := v.follow(a); err != nil {
 		t.Fatal(err, talk.String())
 	}
 	want := server.Names{Site: "site.yaml", Verifies: "--site site.yaml", Signs: `--key keys/one.key --key 'keys/it'\''s two.key'`}
@@ -404,7 +404,7 @@ func TestCommandsNameTheKeysThatCountNow(t *testing.T) {
 	again := make(chan struct{}, 1)
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
-	go v.site.Keep(ctx, time.Millisecond, func(string, ...any) { again <- struct{}{} })
+	go v.Site.Keep(ctx, time.Millisecond, func(string, ...any) { again <- struct{}{} })
 	select {
 	case <-again:
 	case <-ctx.Done():
@@ -414,7 +414,7 @@ func TestCommandsNameTheKeysThatCountNow(t *testing.T) {
 	if got := v.names(); got != want {
 		t.Errorf("after a change: %+v, want %+v", got, want)
 	}
-	v.site, v.look.whom.site, v.look.whom.keys = nil, nil, []string{"keys/a b.pub", "x.pub"}
+	v.Site, v.look.whom = nil, trustFlags{keys: []string{"keys/a b.pub", "x.pub"}}
 	if got := v.names(); got != (server.Names{Verifies: "--trust 'keys/a b.pub' --trust x.pub", Signs: "--key 'keys/a b.key' --key x.key"}) {
 		t.Errorf("without a site: %+v", got)
 	}

@@ -35,11 +35,12 @@ func TestPastOutlivesWhoAsks(t *testing.T) {
 	}
 	do("publish", "site.yaml", "--to", s.ref, "--key", "keys/operator.key")
 	var out bytes.Buffer
-	a, v, now := newApp(&out, &out), &serving{from: s.ref}, &reading{}
+	a, v := newApp(&out, &out), &serving{from: s.ref}
 	v.look.whom.site = []string{"site.yaml"}
+	now := v.reader(a)
 	var asked atomic.Int32
 	gate := make(chan struct{})
-	table := history.NewPast(t.Context(), now.fleet.Load, func() (map[string]string, error) {
+	table := history.NewPast(t.Context(), now.Published, func() (map[string]string, error) {
 		asked.Add(1)
 		<-gate
 		return nil, nil
@@ -47,7 +48,7 @@ func TestPastOutlivesWhoAsks(t *testing.T) {
 	if _, err := table.List(t.Context(), "", ""); err == nil || !strings.Contains(err.Error(), "could not be read yet") {
 		t.Errorf("before what is published was read: %v", err)
 	}
-	index := a.fleetIndex(v, now)
+	index := now.Index
 	if _, err := index(t.Context(), ""); err != nil {
 		t.Fatal(err, out.String())
 	}
@@ -82,7 +83,7 @@ func TestPastOutlivesWhoAsks(t *testing.T) {
 	if d, err := table.Between(t.Context(), "", "1", ""); d != nil || err != nil {
 		t.Errorf("before the oldest: %v %v", d, err)
 	}
-	was := now.fleet.Load().Root()
+	was := now.Published().Root()
 	if err := os.WriteFile("site.yaml", []byte(text+"conf: {sysctl: {vm.swappiness: \"10\"}}\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -96,7 +97,7 @@ func TestPastOutlivesWhoAsks(t *testing.T) {
 	// An error that may pass is not kept for long.
 	synctest.Test(t, func(t *testing.T) {
 		tries := 0
-		table := history.NewPast(t.Context(), now.fleet.Load, func() (map[string]string, error) {
+		table := history.NewPast(t.Context(), now.Published, func() (map[string]string, error) {
 			tries++
 			return nil, fmt.Errorf("try %d", tries)
 		})

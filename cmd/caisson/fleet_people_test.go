@@ -13,7 +13,6 @@ import (
 	"os"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/caisson-os/caisson/fleet/server"
 	"github.com/caisson-os/caisson/test/oidctest"
@@ -84,53 +83,5 @@ func TestPeopleOfTheFleet(t *testing.T) {
 	stop()
 	if err := <-ended; err != nil {
 		t.Error(err)
-	}
-}
-
-// TestPeopleFlags: what would let in nobody, everybody or a stranger is an error of usage.
-func TestPeopleFlags(t *testing.T) {
-	t.Chdir(t.TempDir())
-	if err := os.WriteFile("open", []byte("secret"), 0o644); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Chmod("open", 0o644); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := server.AddToken("tokens", "nodes", server.Reporter); err != nil {
-		t.Fatal(err)
-	}
-	tokens, err := server.OpenTokens("tokens")
-	if err != nil {
-		t.Fatal(err)
-	}
-	const issuer, hour = "https://id.example.org", time.Hour
-	ops := []string{"operator=ops"}
-	for _, c := range []struct {
-		flags  peopleFlags
-		tokens *server.Tokens
-		want   string // "" is taken
-	}{
-		{peopleFlags{issuer: issuer, groups: ops, session: hour}, tokens, ""},
-		{peopleFlags{issuer: "http://127.0.0.1:1", groups: ops, session: hour}, tokens, ""},
-		{peopleFlags{issuer: "http://id.example.org", groups: ops, session: hour}, tokens, "is not https:// with a name"},
-		{peopleFlags{issuer: "https://", groups: ops, session: hour}, tokens, "is not https:// with a name"},
-		{peopleFlags{issuer: issuer, groups: ops, session: hour}, nil, "without --tokens"},
-		{peopleFlags{issuer: issuer, groups: ops, session: 25 * time.Hour}, tokens, "is not between a minute and a day"},
-		{peopleFlags{issuer: issuer, groups: ops}, tokens, "is not between a minute and a day"},
-		{peopleFlags{issuer: issuer, session: hour}, tokens, "nobody could do anything"},
-		{peopleFlags{issuer: issuer, groups: []string{"drain=ops"}, session: hour}, tokens, "neither reader=GROUP nor operator=GROUP"},
-		{peopleFlags{issuer: issuer, groups: ops, session: hour, secret: "none"}, tokens, "--oidc-secret"},
-		{peopleFlags{issuer: issuer, groups: ops, session: hour, secret: "open"}, tokens, "--oidc-secret"},
-	} {
-		who, err := c.flags.open(&server.Options{Tokens: c.tokens}, "http://127.0.0.1:8090")
-		switch {
-		case c.want != "" && (err == nil || !strings.Contains(err.Error(), c.want)):
-			t.Errorf("%+v: %v", c.flags, err)
-		case c.want == "" && (err != nil || who.Session != hour || who.Groups["ops"] != server.Operator):
-			t.Errorf("%+v: %+v, %v", c.flags, who, err)
-		}
-	}
-	if who, err := (&peopleFlags{}).open(&server.Options{}, ""); who != nil || err != nil {
-		t.Errorf("without a provider: %+v, %v", who, err)
 	}
 }

@@ -11,7 +11,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/caisson-os/caisson/fleet/query"
 	"github.com/caisson-os/caisson/fleet/store"
 	"github.com/caisson-os/caisson/oci"
 	"github.com/caisson-os/caisson/oci/sign"
@@ -77,7 +76,7 @@ func TestStoredReportsEndWithTheDatabase(t *testing.T) {
 	x.look.whom.site = []string{"site.yaml"}
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 	defer cancel()
-	err = newApp(&out, &out).readStored(ctx, x, func(*query.Fleet) error { return nil })
+	err = newApp(&out, &out).fleetShown(ctx, x, func(shown) error { return nil })
 	if !store.Lasts(err) || ctx.Err() != nil {
 		t.Errorf("%v, %v\n%s", err, ctx.Err(), out.String())
 	}

@@ -52,17 +52,14 @@ func (a *app) holdCommand(name string, v holdVerb) *cobra.Command {
 		if h.Nodes, h.All, err = which.nodes(a, x.whom.site); err != nil {
 			return err
 		}
-		p, err := x.publisher(a, args[0])
-		if err != nil {
-			return err
-		}
-		if v.sealed {
-			if h.Recipients, err = x.whom.recipients(a); err != nil {
-				return err
+		return x.change(a, args[0], func(p *publish.Publisher) (_ *publish.Result, err error) {
+			if v.sealed {
+				if h.Recipients, err = x.whom.recipients(a); err != nil {
+					return nil, err
+				}
 			}
-		}
-		result, err := v.run(p, c.Context(), h)
-		return a.published(args[0], result, err)
+			return v.run(p, c.Context(), h)
+		})
 	})
 	f := c.Flags()
 	which.flags(f)
@@ -113,6 +110,16 @@ func (x *changing) publisher(a *app, ref string) (*publish.Publisher, error) {
 		p.Dry = x.who.dry
 	}
 	return p, err
+}
+
+// change does something to a published fleet, and prints what came of it.
+func (x *changing) change(a *app, ref string, act func(*publish.Publisher) (*publish.Result, error)) error {
+	p, err := x.publisher(a, ref)
+	if err != nil {
+		return err
+	}
+	result, err := act(p)
+	return a.published(ref, result, err)
 }
 
 // chosen says which nodes of a fleet are meant.

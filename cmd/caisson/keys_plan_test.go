@@ -35,7 +35,7 @@ func TestNodesBehindTheKeys(t *testing.T) {
 	}))
 	defer s.Close()
 	k := publish.KeysPlan{Version: 3, Older: []string{"older"}}
-	if err := (&asking{Client: query.Client{At: s.URL}}).hear(t.Context(), k.Hear); err != nil {
+	if err := (&asking{Client: query.Client{At: s.URL}}).Hear(t.Context(), k.Hear); err != nil {
 		t.Fatal(err)
 	}
 	got := map[string]string{}
@@ -48,7 +48,7 @@ func TestNodesBehindTheKeys(t *testing.T) {
 		t.Errorf("%v, %d silent", got, k.Silent)
 	}
 	// A rotation hears of those that have reported.
-	known, err := (&asking{Client: query.Client{At: s.URL}}).keysKnown(t.Context())
+	known, err := (&asking{Client: query.Client{At: s.URL}}).KeysKnown(t.Context())
 	if _, said := known["unchained"]; err != nil || !said || len(known) != 1 || known["unchained"] != nil {
 		t.Errorf("%v, %v", known, err)
 	}

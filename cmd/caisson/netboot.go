@@ -5,7 +5,6 @@ package main
 import (
 	"cmp"
 	"context"
-	"crypto/rsa"
 	"fmt"
 	"path/filepath"
 	"slices"
@@ -22,7 +21,6 @@ import (
 	"github.com/caisson-os/caisson/internal/durable"
 	"github.com/caisson-os/caisson/media"
 	"github.com/caisson-os/caisson/media/netboot"
-	"github.com/caisson-os/caisson/oci/keys"
 	"github.com/caisson-os/caisson/oci/registry"
 	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/spec/site"
@@ -109,40 +107,20 @@ func (x *bootFlags) loaderFlags(f *pflag.FlagSet) {
 	f.BoolVar(&x.yes, "yes", false, "do not ask about credentials")
 }
 
-// source begins what a loader is made of: the key that signs it, and those of before.
-func (x *bootFlags) source(a *app, s *site.Site) (from media.Source, err error) {
-	if from.Key, err = x.key(a, s); err != nil {
-		return from, err
-	}
-	for _, name := range x.former {
-		file := name
-		if keys.IsFile(name) {
-			file = keys.PairName(name) + ".key"
-		}
-		key, err := keys.BootSigner(file, &x.keys.Passphrase)
-		if err != nil {
-			return from, cli.Absent(fmt.Errorf("--boot-key-before %s: %w", name, err), "it takes the key that signed loaders "+
-				"until now: NAME of NAME.key, env:NAME, fd:N or command:CMD")
-		}
-		if from.Key == nil || from.Key.Certificate().PublicKey.(*rsa.PublicKey).Equal(key.Public()) {
-			return from, cli.Usage("--boot-key names the key that takes its place", "--boot-key-before %s: no other key signs this loader", name)
-		}
-		from.Former = append(from.Former, key)
-	}
-	return from, nil
-}
-
 // loaderSource returns what a loader is made of and where its layer is, with what in it looks like a
 // credential, once the operator has agreed to that.
 func (a *app) loaderSource(ctx context.Context, s *site.Site, f *loaderFlags, boot *bootFlags,
 	file string) (from media.Source, reg *registry.Registry, credentials []string, err error) {
-	if from, err = boot.source(a, s); err != nil {
+	if from.Key, err = boot.key(a, s); err != nil {
 		return from, nil, nil, err
 	}
-	if from.Bootstrap, reg, from.Layer, err = a.loader(ctx, s, f, file); err != nil {
+	if err = from.Signed(boot.former, &boot.keys.Passphrase); err != nil {
 		return from, nil, nil, err
 	}
-	from.Args, credentials = f.args, append([]string{}, media.Credentials(from.Bootstrap, f.args)...)
+	if reg, err = a.loader(ctx, s, f, file, &from); err != nil {
+		return from, nil, nil, err
+	}
+	credentials = append([]string{}, media.Credentials(from.Bootstrap, f.args)...)
 	return from, reg, credentials, a.allows(credentials, boot.yes)
 }
 
@@ -181,11 +159,13 @@ func (a *app) netboot(ctx context.Context, f netbootFlags, names []string) error
 	if err != nil {
 		return err
 	}
-	b, reg, l, err := a.loader(ctx, s, &f.loaderFlags, names[0])
+	var from media.Source
+	reg, err := a.loader(ctx, s, &f.loaderFlags, names[0], &from)
 	if err != nil {
 		return err
 	}
-	if err := netboot.Write(ctx, reg, f.out, netboot.Loader{Layer: l, Bootstrap: b, URL: f.httpURL, Args: f.args}); err != nil {
+	l := from.Layer
+	if err := netboot.Write(ctx, reg, f.out, netboot.Loader{Layer: l, Bootstrap: from.Bootstrap, URL: f.httpURL, Args: f.args}); err != nil {
 		return err
 	}
 	carried, err := netboot.CarryIPXE(f.ipxe, f.out)
@@ -205,77 +185,41 @@ func (a *app) netboot(ctx context.Context, f netbootFlags, names []string) error
 	})
 }
 
-// loader returns what a loader is made of: whom its nodes trust, and the layer whose kernel
-// it has.
-func (a *app) loader(ctx context.Context, s *site.Site, f *loaderFlags, file string) (b spec.Bootstrap,
-	reg *registry.Registry, l release.Layer, err error) {
+// loader adds to what a loader is made of whom its nodes trust, and the layer whose kernel it has,
+// which it opens the place of.
+func (a *app) loader(ctx context.Context, s *site.Site, f *loaderFlags, file string, into *media.Source) (*registry.Registry, error) {
 	f.from = cmp.Or(f.from, s.Registry())
 	o, err := f.registry.options(f.ask)
 	if err != nil {
-		return b, nil, l, err
+		return nil, err
 	}
-	if b, err = f.anchor(s, o.CAs); err != nil {
-		return b, nil, l, err
+	b, err := f.anchor(s, o.CAs)
+	if err != nil {
+		return nil, err
 	}
 	if err = netboot.NameStateDisk(&b, f.disk); err != nil {
-		return b, nil, l, err
+		return nil, err
 	}
-	if reg, err = f.registry.existing(f.from); err != nil {
-		return b, nil, l, err
-	}
-	p, err := a.besideSite(reg, file)
+	reg, err := f.registry.existing(f.from)
 	if err != nil {
-		return b, nil, l, err
+		return nil, err
 	}
-	trusted, noKeys := policy.Release(s)
-	if trusted, err = p.Newest(ctx, trusted); err != nil {
-		return b, nil, l, err
+	on, err := a.siteLayers(ctx, reg, s, file)
+	if err != nil {
+		return nil, err
 	}
-	if noKeys != nil && !f.unsigned {
-		return b, nil, l, cli.WithHint(noKeys, "trust.keys.release of the site names the key of 'caisson build'; --unsigned "+
-			"boots a layer that nobody released")
-	}
-	l, err = a.loaderLayer(ctx, p, trusted, s, f)
-	return netboot.Follow(b, trusted.Chain), reg, l, err
+	into.Bootstrap, into.Args = netboot.Follow(b, on.Trusted.Chain), f.args
+	into.Layer, err = on.Loads(ctx, f.layer, f.arch, f.unsigned)
+	return reg, err
 }
 
-// besideSite returns a publisher that signs nothing, and remembers what is beside a site.
-func (a *app) besideSite(reg *registry.Registry, file string) (*publish.Publisher, error) {
+// siteLayers returns a site's layers in a registry, by what is remembered beside the site.
+func (a *app) siteLayers(ctx context.Context, reg *registry.Registry, s *site.Site, file string) (policy.Layers, error) {
 	m, err := publish.OpenMemory(memoryName(file))
-	return &publish.Publisher{Registry: reg, Memory: m, Now: now(), Say: a.say}, err
-}
-
-// loaderLayer returns the layer whose kernel loads. A release key that counts must
-// have signed it, unless the operator insists.
-func (a *app) loaderLayer(ctx context.Context, p *publish.Publisher, trusted publish.Policy, s *site.Site,
-	f *loaderFlags) (l release.Layer, err error) {
-	reference := cmp.Or(f.layer, release.Current)
-	var layers []release.Layer
-	if f.unsigned {
-		a.say("warning: the layer's signature is not checked: whoever can push to %s chooses the kernel", p.Registry.Ref())
-		layers, err = release.Open(ctx, p.Registry, reference)
-	} else {
-		layers, err = p.Layers(ctx, trusted, reference)
-	}
 	if err != nil {
-		return l, err
+		return policy.Layers{}, err
 	}
-	if f.arch != "" {
-		layers = slices.DeleteFunc(layers, func(l release.Layer) bool { return l.Arch != f.arch })
-		if len(layers) == 0 {
-			return l, cli.Usage("nodes with the label kubernetes.io/arch get one", "%s names no layer for %s", reference, f.arch)
-		}
-	}
-	recipe := ""
-	if s.HasLayer() {
-		recipe = site.RecipeID(s.DefaultRecipe())
-	}
-	l, err = release.ForVariant(layers, recipe, site.DefaultVariant)
-	if err != nil && f.arch != "" {
-		return layers[0], nil // any of them starts such machines
-	}
-	return l, cli.WithHint(err, "--layer DIGEST, as 'caisson build' prints it, names the one whose kernel loads: the "+
-		"layer of each node has overrides")
+	return policy.OpenLayers(ctx, &publish.Publisher{Registry: reg, Memory: m, Now: now(), Say: a.say}, s)
 }
 
 // bootstrapped is the output of bootstrap -o json where it writes a file; else it prints what
@@ -343,14 +287,6 @@ func (a *app) follows(ctx context.Context, b spec.Bootstrap, s *site.Site, reach
 	if err != nil {
 		return b, err
 	}
-	p, err := a.besideSite(reg, file)
-	if err != nil {
-		return b, err
-	}
-	known, err := policy.Versions(s)
-	if err != nil {
-		return b, err
-	}
-	known, err = p.Newest(ctx, known)
-	return netboot.Follow(b, known.Chain), err
+	on, err := a.siteLayers(ctx, reg, s, file)
+	return netboot.Follow(b, on.Trusted.Chain), err
 }

@@ -19,7 +19,6 @@ import (
 	"github.com/caisson-os/caisson/fleet/preview"
 	"github.com/caisson-os/caisson/fleet/publish"
 	"github.com/caisson-os/caisson/internal/cli"
-	"github.com/caisson-os/caisson/internal/digest"
 	"github.com/caisson-os/caisson/oci"
 	"github.com/caisson-os/caisson/oci/keys"
 	"github.com/caisson-os/caisson/oci/sign"
@@ -83,35 +82,35 @@ func (a *app) publish(ctx context.Context, x *publishFlags, names []string) erro
 			return err
 		}
 	}
-	r.p.NewFleet = x.fresh
+	r.Publisher.NewFleet = x.fresh
 	source, err := x.services(ctx, a, r)
 	if err != nil {
 		return err
 	}
-	o.First = func(ctx context.Context) error { return source.Push(ctx, r.p.Registry, s) }
+	o.First = func(ctx context.Context) error { return source.Push(ctx, r.Publisher.Registry, s) }
 	if err := x.secrets.seal(ctx, a, &x.objects, s, some, x.who.dry); err != nil {
 		return err
 	}
-	nodes, err := r.p.Compile(ctx, s, r.policy, x.layer)
+	nodes, err := r.Publisher.Compile(ctx, s, r.Policy, x.layer)
 	if err != nil {
 		return err
 	}
 	asked := slices.DeleteFunc(slices.Clone(nodes), func(n publish.Node) bool { return o.Only != nil && !o.Only(n.Name) })
-	if err := r.askKept(ctx, a, s, source, x.layer, asked); err != nil {
+	if err := a.askKept(ctx, *r, source, x.layer, asked); err != nil {
 		return err
 	}
-	looked := preview.Preview{Site: s, Publisher: r.p, Policy: r.policy, Layer: x.layer}
-	if o.From, err = x.objects.agree(ctx, a, looked, nodes); err != nil {
+	r.Layer = x.layer
+	if o.From, err = x.objects.agree(ctx, a, *r, nodes); err != nil {
 		return err
 	}
-	result, err := r.p.Publish(ctx, r.policy, nodes, o)
+	result, err := r.Publisher.Publish(ctx, r.Policy, nodes, o)
 	if err != nil {
 		return err
 	}
 	for _, name := range result.Left {
 		a.say("node %s left the site: its machine keeps what it has, and finds it again; 'caisson retire' ends that", name)
 	}
-	return a.published(r.to, result, nil)
+	return a.published(x.to, result, nil)
 }
 
 // options returns the flags' options of a publish of some nodes, all when nil.
@@ -132,9 +131,9 @@ func (x *publishFlags) options(by publish.By, s *site.Site, some []string) (publ
 
 // askKept has the programs of layers that were built here look at the files of the nodes of a site
 // that are published, and says where it cannot.
-func (r *publication) askKept(ctx context.Context, a *app, s *site.Site, source *content.Source, layer string, nodes []publish.Node) error {
-	looked := preview.Preview{Site: s, Publisher: r.p, Policy: r.policy, Layer: layer}
-	unasked, err := looked.Ask(ctx, nodes, source.Cache, source.TextsOn)
+func (a *app) askKept(ctx context.Context, of preview.Preview, source *content.Source, layer string, nodes []publish.Node) error {
+	of.Layer = layer
+	unasked, err := of.Ask(ctx, nodes, source.Cache, source.TextsOn)
 	for _, why := range unasked {
 		a.say("%s", why)
 	}
@@ -171,7 +170,7 @@ func (a *app) approveCommand() *cobra.Command {
 			return err
 		}
 		if name == "" {
-			if name, err = approvalName(bare, by[0].Public()); err != nil {
+			if name, err = publish.ApprovalName(bare, by[0].Public()); err != nil {
 				return err
 			}
 		}
@@ -192,16 +191,6 @@ func (a *app) approveCommand() *cobra.Command {
 	who.keyFlags(f)
 	requireFlags(c, "fleet", "plan")
 	return c
-}
-
-// approvalName is of the plan and of who approves: two operators have two objects, and one who
-// approves again has the same.
-func approvalName(plan string, key any) (string, error) {
-	v, err := sign.NewVerifier(key)
-	if err != nil {
-		return "", err
-	}
-	return digest.Hex(plan)[:12] + "-" + digest.Hex(digest.Of(v.PEM()))[:8], nil
 }
 
 func (a *app) planCommand() *cobra.Command {
@@ -249,7 +238,7 @@ func (a *app) planCommand() *cobra.Command {
 				}
 			}
 		}
-		return cmp.Or(a.print(p), drift(p.Changed()))
+		return cmp.Or(a.print(p, nil), drift(p.Changed()))
 	})
 	f := c.Flags()
 	f.StringVar(&from, "from", "", "where the site is published; the site's registry when absent")
@@ -274,7 +263,7 @@ func (a *app) empty(ref oci.Ref, known memoryFlags) (bool, error) {
 	}
 	m, err := known.open(a, nil, false)
 	if err == nil {
-		err = elsewhere(ref, m)
+		err = m.Elsewhere(ref)
 	}
 	if err == nil {
 		a.say(nothingYet, ref)

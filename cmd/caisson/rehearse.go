@@ -5,27 +5,17 @@ package main
 import (
 	"cmp"
 	"context"
-	"crypto"
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
-	"github.com/spf13/pflag"
 
 	"github.com/caisson-os/caisson/builder"
-	"github.com/caisson-os/caisson/builder/release"
-	"github.com/caisson-os/caisson/fleet/git"
-	"github.com/caisson-os/caisson/fleet/preview"
 	"github.com/caisson-os/caisson/internal/cli"
-	"github.com/caisson-os/caisson/internal/durable"
-	"github.com/caisson-os/caisson/oci/keys"
-	"github.com/caisson-os/caisson/oci/sign"
 	"github.com/caisson-os/caisson/sandbox"
 	"github.com/caisson-os/caisson/sandbox/culprit"
 	"github.com/caisson-os/caisson/sandbox/rehearsal"
@@ -39,7 +29,7 @@ type rehearseFlags struct {
 	from, layer string
 	reach       access
 	known       memoryFlags
-	stating     stating
+	stating     rehearsal.Stating
 }
 
 func (a *app) rehearseCommand() *cobra.Command {
@@ -55,7 +45,11 @@ func (a *app) rehearseCommand() *cobra.Command {
 	fs.DurationVar(&f.timeout, "timeout", 20*time.Minute, "how long each part of the way may take")
 	f.build.inputs(fs)
 	fs.BoolVar(&f.build.fast, "fast", true, "weaker compression of a layer that is built")
-	f.stating.flags(fs)
+	fs.StringVar(&f.stating.File, "statement", "", "write what was found to `FILE`, as a signed statement, whatever it is")
+	fs.BoolVar(&f.stating.Push, "push", false, "attach that statement to the layer in the registry, where a Rollout with 'rehearsed' looks for it")
+	fs.StringVar(&f.stating.Attest, "attest-key", "", "attestation key that signs it: `FILE`, env:NAME, fd:N or command:CMD (the "+
+		"private key beside the site's public one when empty)")
+	passphraseFlag(fs, &f.stating.Passphrase)
 	f.known.looking(fs)
 	f.reach.flags(a, fs)
 	return c
@@ -80,7 +74,8 @@ func (a *app) rehearse(ctx context.Context, f rehearseFlags, names []string) (er
 	if err != nil {
 		return err
 	}
-	if err := f.stating.open(a, w); err != nil {
+	f.stating.Version, f.stating.Now, f.stating.Say = version, now, a.say
+	if err := f.stating.Open(w); err != nil {
 		return err
 	}
 	then := func(commit string) []spec.BootNetwork { return a.siteAt(ctx, s, names, commit).Boot }
@@ -88,9 +83,8 @@ func (a *app) rehearse(ctx context.Context, f rehearseFlags, names []string) (er
 	if err != nil {
 		return err
 	}
-	if to == nil && f.stating.key != nil {
-		return cli.Usage("'caisson build --to' pushes it first",
-			"a statement is about a layer in the registry, and that of the site is not there")
+	if err := f.stating.Check(to); err != nil {
+		return err
 	}
 	o, err := a.sandboxOptions(f.tryFlags, s, names[0])
 	if err != nil {
@@ -112,8 +106,8 @@ func (a *app) rehearse(ctx context.Context, f rehearseFlags, names []string) (er
 	if err != nil {
 		return cli.Full(err, o.Dir)
 	}
-	shown := a.print(answer)
-	return cmp.Or(shown, f.stating.state(ctx, a, box, answer, way), answer.Err())
+	shown := a.print(answer, nil)
+	return cmp.Or(shown, f.stating.State(ctx, box, answer, way), answer.Err())
 }
 
 // siteAt returns what a site was at a commit, and says where that cannot be had and would count.
@@ -123,120 +117,15 @@ func (a *app) siteAt(ctx context.Context, s *site.Site, names []string, commit s
 	case strings.HasSuffix(commit, "+"):
 		err = fmt.Errorf("what was published was not yet committed after %s", strings.TrimSuffix(commit, "+"))
 	case commit != "":
-		past, err = readPast(ctx, s.Dir(), names, commit)
+		past, err = culprit.ReadPast(ctx, s.Dir(), names, commit, func(names ...string) (*site.Site, error) {
+			s, found := parseSite(time.Time{}, names...)
+			return s, found.Err()
+		})
 	}
 	if err != nil && len(s.Bootstrap().Network) > 0 {
 		a.say("the machine is plugged in as bootNetwork of the site is now: %v", err)
 	}
 	return past
-}
-
-// readPast reads it from a copy of the commit.
-func readPast(ctx context.Context, dir string, names []string, commit string) (past culprit.Past, err error) {
-	to, err := os.MkdirTemp("", "caisson-then-")
-	if err != nil {
-		return past, err
-	}
-	defer func() { err = errors.Join(err, os.RemoveAll(to)) }()
-	copied, err := git.Export(ctx, dir, commit, to)
-	if err != nil {
-		return past, err
-	}
-	then := slices.Clone(names)
-	for i, name := range names {
-		if then[i], err = filepath.Rel(dir, name); err != nil {
-			return past, err
-		}
-		then[i] = filepath.Join(copied, then[i])
-	}
-	s, found := parseSite(time.Time{}, then...)
-	if err := found.Err(); err != nil {
-		return past, fmt.Errorf("the site at commit %s: %w", commit, err)
-	}
-	if past.Locks, err = builder.ReadLock(lockName(then[0])); err != nil {
-		return past, err
-	}
-	past.Boot, past.Site, past.Dir = append([]spec.BootNetwork{}, s.Bootstrap().Network...), s, copied
-	return past, nil
-}
-
-// stating is where the signed statement of a rehearsal goes, and who signs it.
-type stating struct {
-	file, attest string
-	push         bool
-	passphrase   keys.Passphrase
-
-	key crypto.Signer // nil where nothing is stated
-}
-
-func (x *stating) flags(fs *pflag.FlagSet) {
-	fs.StringVar(&x.file, "statement", "", "write what was found to `FILE`, as a signed statement, whatever it is")
-	fs.BoolVar(&x.push, "push", false, "attach that statement to the layer in the registry, where a Rollout with 'rehearsed' looks for it")
-	fs.StringVar(&x.attest, "attest-key", "", "attestation key that signs it: `FILE`, env:NAME, fd:N or command:CMD (the "+
-		"private key beside the site's public one when empty)")
-	passphraseFlag(fs, &x.passphrase)
-}
-
-// open opens the key where something is to be stated, and refuses before a machine is booted what
-// cannot be written, or would count for nothing.
-func (x *stating) open(a *app, w *preview.Preview) (err error) {
-	if x.file == "" && !x.push {
-		return nil
-	}
-	if x.file != "" {
-		if err := cli.Writable("--statement", x.file); err != nil {
-			return err
-		}
-	}
-	if found := keys.Beside(w.Site.Trust().Attestation); x.attest == "" && len(found) > 0 {
-		x.attest = found[0]
-		a.say("the statement is signed with %s", x.attest)
-	}
-	if x.attest == "" {
-		return cli.Usage("trust.keys.attestation of the site names whose statements count; 'caisson keys generate' makes keys",
-			"no key to sign a statement with: give --attest-key")
-	}
-	if x.key, err = keys.Signer(x.attest, &x.passphrase); err != nil {
-		return err
-	}
-	mine, err := sign.NewVerifier(x.key.Public())
-	if err == nil && !slices.ContainsFunc(w.Policy.Attestation, func(k sign.Verifier) bool { return k.ID() == mine.ID() }) {
-		err = cli.Usage("statements count by the keys in trust.keys.attestation of the site",
-			"--attest-key is not an attestation key of the site")
-	}
-	return err
-}
-
-// state signs what a rehearsal found, and brings it where it is to be.
-func (x *stating) state(ctx context.Context, a *app, box *sandbox.Box, answer *rehearsal.Answer, o rehearsal.Options) error {
-	if x.key == nil {
-		return nil
-	}
-	on, err := box.Machine(ctx)
-	if err != nil {
-		return err
-	}
-	r, err := answer.Statement(o.From, o.To, on, version, now())
-	if err != nil {
-		return err
-	}
-	bundle, err := r.Sign(x.key)
-	if err != nil {
-		return err
-	}
-	if x.file != "" {
-		if err := durable.WriteFile(x.file, bundle, 0o644); err != nil {
-			return err
-		}
-	}
-	if !x.push {
-		return nil
-	}
-	if err := release.AttachRehearsal(ctx, o.To.From, r.To.Layer, bundle, r.IssuedAt); err != nil {
-		return err
-	}
-	a.say("stated at layer %s: %s", r.To.Layer, r.Result)
-	return nil
 }
 
 // bisectFlags are the flags of bisect.
@@ -303,5 +192,5 @@ func (a *app) bisect(ctx context.Context, f bisectFlags, names []string) error {
 	if err != nil {
 		return cli.Full(err, n.Box.Dir)
 	}
-	return a.print(r)
+	return a.print(r, nil)
 }

@@ -7,10 +7,7 @@ import (
 	"context"
 	"crypto"
 	"errors"
-	"fmt"
-	"io"
 	"maps"
-	"net/http"
 	"os"
 	"path/filepath"
 	"slices"
@@ -19,27 +16,18 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
-	"github.com/caisson-os/caisson/builder/release"
 	"github.com/caisson-os/caisson/fleet/analysis"
 	"github.com/caisson-os/caisson/fleet/content"
 	"github.com/caisson-os/caisson/fleet/policy"
+	"github.com/caisson-os/caisson/fleet/preview"
 	"github.com/caisson-os/caisson/fleet/publish"
 	"github.com/caisson-os/caisson/fleet/rollout"
 	"github.com/caisson-os/caisson/fleet/server"
 	"github.com/caisson-os/caisson/internal/cli"
 	"github.com/caisson-os/caisson/internal/plain"
-	"github.com/caisson-os/caisson/oci"
 	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/spec/site"
 )
-
-// publication is a site that is ready to be published.
-type publication struct {
-	site   *site.Site
-	policy publish.Policy
-	p      *publish.Publisher
-	to     string
-}
 
 // destination says where a site is published, and what is remembered of it.
 type destination struct {
@@ -96,55 +84,34 @@ func (x *publishing) flags(a *app, f *pflag.FlagSet, to string) {
 
 // open opens where a site is published that was read from file, with the keys that sign; mayMake
 // says that nothing need be there for a site without a layer.
-func (x *publishing) open(a *app, s *site.Site, file, expires string, mayMake bool) (r *publication, err error) {
-	x.to = cmp.Or(x.to, s.Registry())
-	r = &publication{site: s, to: x.to}
-	if r.to == "" {
+func (x *publishing) open(a *app, s *site.Site, file, expires string, mayMake bool) (r *preview.Preview, err error) {
+	r = &preview.Preview{Site: s}
+	if x.to = cmp.Or(x.to, s.Registry()); x.to == "" {
 		return nil, cli.Usage("give --to, or registry: in the site", "no registry to publish to")
 	}
-	if r.policy, err = policy.Site(s, expires); err != nil {
+	if r.Policy, err = policy.Site(s, expires); err != nil {
 		return nil, err
 	}
 	by, err := x.who.load(a, s.Trust().Operator)
 	if err != nil {
 		return nil, err
 	}
-	if r.p, err = x.destination.open(a, file, by, mayMake && !s.HasLayer()); err == nil {
-		r.p.Dry = x.who.dry
+	if r.Publisher, err = x.destination.open(a, file, by, mayMake && !s.HasLayer()); err == nil {
+		r.Publisher.Dry = x.who.dry
 	}
 	return r, err
 }
 
 // services verifies what is to be published of services, before anything is signed that names them.
-func (x *publishing) services(ctx context.Context, a *app, r *publication) (*content.Source, error) {
-	if err := r.p.MayPublish(r.policy); err != nil {
+func (x *publishing) services(ctx context.Context, a *app, r *preview.Preview) (*content.Source, error) {
+	if err := r.Publisher.MayPublish(r.Policy); err != nil {
 		return nil, err
 	}
 	source, err := a.source(x.cache)
 	if err != nil {
 		return nil, err
 	}
-	return source, verifyServices(ctx, source, r.p, r.policy, r.site)
-}
-
-// order compiles what the rollout of a name is to bring.
-func (r *publication) order(ctx context.Context, name, layer string, at time.Time) (o rollout.Order, err error) {
-	rule, divide, err := r.site.Rollout(name)
-	if err != nil {
-		return o, err
-	}
-	o = rollout.Order{Name: name, Rule: rule.Rule, Divide: divide, Budget: rule.Budget(r.site.Nodes()), At: at, Named: oci.ValidDigest(layer)}
-	if o.Nodes, err = r.p.Compile(ctx, r.site, r.policy, layer); err != nil || !r.site.HasLayer() {
-		return o, err
-	}
-	if o.Reference = layer; !o.Named {
-		found, err := release.Find(ctx, r.p.Registry, layer)
-		if err != nil {
-			return o, err
-		}
-		o.Reference = found.Index
-	}
-	return o, nil
+	return source, verifyServices(ctx, source, r.Publisher, r.Policy, r.Site)
 }
 
 func (a *app) rolloutStartCommand() *cobra.Command {
@@ -165,29 +132,30 @@ func (a *app) rolloutStartCommand() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		if err := secrets.seal(c.Context(), a, &fromCluster{}, r.site, nil, x.who.dry); err != nil {
+		if err := secrets.seal(c.Context(), a, &fromCluster{}, r.Site, nil, x.who.dry); err != nil {
 			return err
 		}
-		o, err := r.order(c.Context(), args[0], layer, at)
+		r.Layer = layer
+		o, err := r.Order(c.Context(), args[0], at)
 		if err != nil {
 			return err
 		}
-		if err := r.askKept(c.Context(), a, r.site, source, layer, o.Nodes); err != nil {
+		if err := a.askKept(c.Context(), *r, source, layer, o.Nodes); err != nil {
 			return err
 		}
 		var plan *spec.RolloutPlan
 		var held map[string]string
 		if x.who.dry {
-			plan, held, err = rollout.Preview(c.Context(), r.p, r.policy, o)
+			plan, held, err = rollout.Preview(c.Context(), r.Publisher, r.Policy, o)
 		} else {
-			plan, held, err = rollout.Start(c.Context(), r.p, r.policy, x.why.of(c.Context(), a, r.site), o)
+			plan, held, err = rollout.Start(c.Context(), r.Publisher, r.Policy, x.why.of(c.Context(), a, r.Site), o)
 		}
 		if err != nil {
 			return err
 		}
 		state := rollout.StateOf(plan, spec.Rollout{Phase: spec.RolloutRunning, Since: at.Unix()})
 		state.LeaveOut(held)
-		if err := state.Lack(rollout.Unrehearsed(c.Context(), r.p, r.policy, plan, o.Nodes)); err != nil {
+		if err := state.Lack(rollout.Unrehearsed(c.Context(), r.Publisher, r.Policy, plan, o.Nodes)); err != nil {
 			a.say("'caisson rollout run' looks for rehearsals again: %v", err) // the plan is signed
 		}
 		if x.who.dry {
@@ -239,21 +207,18 @@ func (a *app) rolloutVerb(act rollout.Verb) *cobra.Command {
 		if act == rollout.Undo && why.reason == "" {
 			return errNoReason
 		}
-		p, err := x.publisher(a, args[0])
-		if err != nil {
-			return err
-		}
-		if p.Trust == nil {
-			return trustsNobody(args[0])
-		}
-		result, err := rollout.Do(c.Context(), p, *p.Trust, why.by(), args[1], act)
-		if err != nil {
-			return err
-		}
-		for _, name := range plain.Names(maps.Keys(result.Stay)) {
-			a.say("node %s does not go back: %s", name, result.Stay[name])
-		}
-		return a.published(args[0], result, nil)
+		return x.change(a, args[0], func(p *publish.Publisher) (*publish.Result, error) {
+			if p.Trust == nil {
+				return nil, trustsNobody(args[0])
+			}
+			result, err := rollout.Do(c.Context(), p, *p.Trust, why.by(), args[1], act)
+			if err == nil {
+				for _, name := range plain.Names(maps.Keys(result.Stay)) {
+					a.say("node %s does not go back: %s", name, result.Stay[name])
+				}
+			}
+			return result, err
+		})
 	})
 	f := c.Flags()
 	why.flags(f)
@@ -305,14 +270,8 @@ func (x *runFlags) run(ctx context.Context, a *app, name string, files []string)
 		return err
 	}
 	if x.once || x.who.dry {
-		var what rollout.Decision
-		switch _, what, err = d.Step(limited); {
-		case rollout.Ended(err):
+		if err = d.Once(limited); rollout.Ended(err) {
 			a.say("rollout %s has ended", name)
-		case err == nil && what.Act == rollout.Wait:
-			d.Say("%s", what.Reason)
-		case err == nil && what.Act == rollout.Halt:
-			err = fmt.Errorf("%w: %s", rollout.ErrHalted, what.Reason)
 		}
 	} else {
 		err = d.Run(limited, x.interval)
@@ -321,7 +280,7 @@ func (x *runFlags) run(ctx context.Context, a *app, name string, files []string)
 }
 
 // driver drives the rollout of a name, by what the fleet's service says of its nodes.
-func (x *runFlags) driver(by publish.By, a *app, r *publication, name string, files []string) (*rollout.Driver, error) {
+func (x *runFlags) driver(by publish.By, a *app, r *preview.Preview, name string, files []string) (*rollout.Driver, error) {
 	var reporters *rollout.Reporters
 	var err error
 	if x.unsigned {
@@ -343,9 +302,9 @@ func (x *runFlags) driver(by publish.By, a *app, r *publication, name string, fi
 		return nil, err
 	}
 	var planned *site.Site
-	d := &rollout.Driver{Publisher: *r.p, Policy: r.policy, By: by, Name: name, Say: a.say, Now: now,
+	d := &rollout.Driver{Publisher: *r.Publisher, Policy: r.Policy, By: by, Name: name, Say: a.say, Now: now,
 		Reports: func(ctx context.Context, asked rollout.Asked) (map[string]rollout.Report, error) {
-			return x.service.reports(ctx, asked, reporters)
+			return x.service.Reports(ctx, asked, reporters, now())
 		},
 		Slots: x.service.slots, Measure: measure,
 		Compile: func(ctx context.Context, plan *spec.RolloutPlan) ([]publish.Node, error) {
@@ -357,18 +316,18 @@ func (x *runFlags) driver(by publish.By, a *app, r *publication, name string, fi
 			if err := sealedOnly(s); err != nil {
 				return nil, err
 			}
-			nodes, err := r.p.Compile(ctx, s, r.policy, plan.Reference)
+			nodes, err := r.Publisher.Compile(ctx, s, r.Policy, plan.Reference)
 			if err != nil {
 				return nil, err
 			}
 			moved := slices.DeleteFunc(slices.Clone(nodes), func(n publish.Node) bool { return rollout.GivenBy(plan, n.Name) == "" })
-			return nodes, r.askKept(ctx, a, s, source, plan.Reference, moved)
+			return nodes, a.askKept(ctx, preview.Preview{Site: s, Publisher: r.Publisher, Policy: r.Policy}, source, plan.Reference, moved)
 		},
 		First: func(ctx context.Context) error {
 			if len(planned.Services().List) == 0 {
 				return nil
 			}
-			return source.Push(ctx, r.p.Registry, planned)
+			return source.Push(ctx, r.Publisher.Registry, planned)
 		}}
 	if x.who.dry {
 		d.Say = func(format string, args ...any) { a.say("dry run: "+format, args...) }
@@ -377,11 +336,11 @@ func (x *runFlags) driver(by publish.By, a *app, r *publication, name string, fi
 }
 
 // printRun prints how far the rollout is after a run, for programs: people were told.
-func (a *app) printRun(ctx context.Context, r *publication, name string) error {
+func (a *app) printRun(ctx context.Context, r *preview.Preview, name string) error {
 	if !a.json() {
 		return nil
 	}
-	f, err := r.p.Read(ctx, r.policy)
+	f, err := r.Publisher.Read(ctx, r.Policy)
 	if err != nil {
 		return err
 	}
@@ -391,27 +350,6 @@ func (a *app) printRun(ctx context.Context, r *publication, name string) error {
 	}
 	states = slices.DeleteFunc(states, func(s rollout.State) bool { return s.Name != name })
 	return cli.JSON(a.out, server.Rollouts{Rollouts: states})
-}
-
-// reports returns what nodes reported last: those of the waves that are asked for, where
-// the service knows the plan, and else all; where by is nil as the service says. Another fleet's service is an error.
-func (x *asking) reports(ctx context.Context, asked rollout.Asked, by *rollout.Reporters) (all map[string]rollout.Report, err error) {
-	if !x.known {
-		s, err := x.Summary(ctx)
-		if err != nil {
-			return nil, err
-		}
-		if s.Name != "" && s.Name != asked.Fleet {
-			return nil, cli.WithHint(fmt.Errorf("the service serves fleet %s, the rollout is for fleet %s", s.Name,
-				asked.Fleet), "name another service with --at")
-		}
-		x.known = s.Name != ""
-	}
-	err = x.Stream(ctx, http.MethodGet, "/v1/reports?"+asked.Query(by), "", func(r io.Reader) error {
-		all, err = rollout.ReadReports(r, asked, by, now())
-		return err
-	})
-	return all, err
 }
 
 // slots returns the nodes that hold a slot, with its group.

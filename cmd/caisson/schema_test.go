@@ -35,6 +35,7 @@ import (
 	"github.com/caisson-os/caisson/internal/cli"
 	"github.com/caisson-os/caisson/media"
 	"github.com/caisson-os/caisson/oci/keys"
+	"github.com/caisson-os/caisson/sandbox"
 	"github.com/caisson-os/caisson/sandbox/culprit"
 	"github.com/caisson-os/caisson/sandbox/rehearsal"
 	"github.com/caisson-os/caisson/spec"
@@ -86,7 +87,7 @@ var results = map[string]any{
 	"bootstrap":           bootstrapped{},
 	"image":               imaged{},
 	"loader":              publishedLoader{},
-	"try":                 tried{},
+	"try":                 sandbox.Trial{},
 	"bisect":              culprit.Result{},
 	"rehearse":            rehearsal.Answer{},
 	"publish":             publish.Result{},

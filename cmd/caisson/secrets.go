@@ -56,7 +56,7 @@ func (x *opening) open(ctx context.Context, from *fromCluster, s *site.Site, nod
 	}
 	sealer.Must, sealer.Commands, sealer.Timeout = must, must || x.commands, x.within
 	if from.on && (must || x.cluster) {
-		sealer.Cluster = from.secret
+		sealer.Cluster = from.Secret
 	}
 	if err := x.identify(sealer); err != nil {
 		return nil, err
@@ -222,9 +222,5 @@ func (a *app) recipients(ctx context.Context, from *fromCluster, files []string)
 }
 
 func (a *app) printSecrets(s *site.Site, nodes []string) error {
-	list, err := seal.ListOf(s, nodes)
-	if err != nil {
-		return err
-	}
-	return a.print(list)
+	return a.print(seal.ListOf(s, nodes))
 }

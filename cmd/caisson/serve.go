@@ -5,25 +5,35 @@ package main
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"net"
-	"net/http"
+	"net/url"
 	"os"
-	"sync"
+	"slices"
 	"time"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/caisson-os/caisson/fleet/content"
+	"github.com/caisson-os/caisson/fleet/hub"
+	"github.com/caisson-os/caisson/fleet/publish"
+	"github.com/caisson-os/caisson/fleet/query"
 	"github.com/caisson-os/caisson/fleet/relay"
+	"github.com/caisson-os/caisson/fleet/server"
+	"github.com/caisson-os/caisson/fleet/service"
 	"github.com/caisson-os/caisson/fleet/unknown"
 	"github.com/caisson-os/caisson/internal/cli"
 	"github.com/caisson-os/caisson/internal/httpserver"
 	"github.com/caisson-os/caisson/internal/plain"
+	"github.com/caisson-os/caisson/media"
 	"github.com/caisson-os/caisson/media/netboot"
 	"github.com/caisson-os/caisson/oci"
 	"github.com/caisson-os/caisson/oci/pull"
 	"github.com/caisson-os/caisson/oci/registry"
+	"github.com/caisson-os/caisson/spec/refusal"
+	"github.com/caisson-os/caisson/spec/site/report"
 )
 
 func (a *app) serveCommand() *cobra.Command {
@@ -51,7 +61,7 @@ func (a *app) serveCommand() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		if x.http.Log, err = a.requestLog(unknown.Name(ref.Layout), ref.String()); err != nil {
+		if x.http.Log, err = unknown.Log(unknown.Name(ref.Layout), ref.String(), a.say); err != nil {
 			return err
 		}
 		return httpserver.Serve(c.Context(), l, h, x.http)
@@ -169,31 +179,6 @@ func unknownList(layout string) (string, error) {
 	return unknown.Name(ref.Layout), err
 }
 
-// requestLog returns what is done with each request: it is said, and a file keeps who found no
-// overlay. Of is by what 'caisson unknown' finds the file.
-func (a *app) requestLog(file, of string) (func(httpserver.Request), error) {
-	list, err := unknown.Open(file, func(m unknown.Machine) {
-		a.say("unknown machine at %s: %s ('caisson unknown %s' lists them)", m.From, m.Node(), of)
-	})
-	if err != nil {
-		return nil, cli.WithHint(err, "the list is a help only: remove the file")
-	}
-	var once sync.Once
-	return func(r httpserver.Request) {
-		a.say("%s", r)
-		host, _, err := net.SplitHostPort(r.Remote)
-		if err != nil {
-			return // not an address of a network
-		}
-		switch r.Status {
-		case http.StatusOK, http.StatusNotModified, http.StatusNotFound:
-			if err := list.Answered(host, r.Agent, r.Path, r.Status != http.StatusNotFound, r.Time); err != nil {
-				once.Do(func() { a.say("warning: %v", err) })
-			}
-		}
-	}, nil
-}
-
 // relaying are the flags of fleet relay.
 type relaying struct {
 	access
@@ -235,7 +220,7 @@ func (a *app) relay(ctx context.Context, v *relaying, name string) error {
 	}
 	v.o.Most, v.o.Say, v.http.Log = v.most<<30, a.say, func(r httpserver.Request) { a.say("%s", r) }
 	if v.unknown != "" {
-		if v.http.Log, err = a.requestLog(v.unknown, v.unknown); err == nil {
+		if v.http.Log, err = unknown.Log(v.unknown, v.unknown, a.say); err == nil {
 			err = unknown.Make(v.unknown)
 		}
 		if err != nil {
@@ -255,4 +240,226 @@ func (a *app) relay(ctx context.Context, v *relaying, name string) error {
 	}
 	a.say("relaying %s on %s, end with Ctrl-C", name, l.Addr())
 	return httpserver.Serve(ctx, l, h, v.http)
+}
+
+const usualDB = "sqlite:fleet.db"
+
+// serving are the flags of fleet serve.
+type serving struct {
+	service.Options
+	listening
+	from, tokens string
+	reports      string // where nodes put them; "" is nowhere
+	unproven     bool   // slots are given to nodes that prove nothing
+	unknown      string // layout beside which the list of unknown machines lies, or its file
+	cache        string // of repositories of git
+	look         looking
+}
+
+func (a *app) fleetServeCommand() *cobra.Command {
+	var v serving
+	var advisories advisoryFlag
+	c := verb("fleet serve", func(c *cobra.Command, _ []string) (err error) {
+		if v.Advise, err = advisories.layers(v.look.whom.site); err != nil {
+			return err
+		}
+		return a.serveFleet(c.Context(), &v)
+	})
+	f := c.Flags()
+	f.StringVar(&v.from, "from", "", "`REF` that the fleet is published at")
+	v.listening.flags(f, "127.0.0.1:8090")
+	f.StringVar(&v.Database, "db", usualDB, "where reports are kept: sqlite:FILE or postgres://USER@HOST/NAME")
+	f.StringVar(&v.reports, "reports", "", "`REF` where nodes put reports that they do not send; it is only read")
+	f.StringVar(&v.tokens, "tokens", "", "`FILE` of tokens, mode 0600; 'caisson fleet token' adds one")
+	f.StringArrayVar(&v.Hosts, "host", nil, "`NAME` by which browsers and nodes reach the service; others are not answered")
+	f.StringVar(&v.URL, "url", "", "`URL` by which browsers and operators reach the service behind a proxy: the page's commands name it")
+	f.StringToIntVar(&v.Slots.Most, "slot", nil, "`GROUP=MAX`: so many nodes at a time may hold a slot of the group")
+	f.StringSliceVar(&v.Slots.Drain, "drain", nil, "nodes of this `GROUP` wait for their slot until they are drained, as "+
+		"caisson-kube does with a token of role drain")
+	f.BoolVar(&v.unproven, "unproven-slots", false, "give slots also to nodes that prove nothing, as Zincati's: "+
+		"any of them can free another's")
+	f.StringArrayVar(&v.Authorities, "tpm-authority", nil, "`FILE` (PEM) of certificates: a machine whose TPM one of "+
+		"them has certified is accepted by its first quote")
+	f.StringVar(&v.unknown, "unknown", "", "`LAYOUT` (oci:DIR) beside which 'caisson serve' lists unknown machines, or a relay's file; --from when absent")
+	f.StringVar(&v.cache, "cache", "", "with --site: directory for the git repositories of its services "+cacheDefault)
+	f.StringVar(&v.People.Issuer, "oidc-issuer", "", "`URL` of an OpenID provider where people log in, beside tokens")
+	f.StringVar(&v.People.Client, "oidc-client", "caisson", "this service's client id there")
+	f.StringVar(&v.People.Secret, "oidc-secret", "", "`FILE` with the client's secret, mode 0600 (none for a public client)")
+	f.StringVar(&v.People.Claim, "oidc-claim", "groups", "claim that lists a person's groups")
+	f.StringArrayVar(&v.People.Groups, "oidc-group", nil, "`ROLE=GROUP`: what people of a group may do, reader or operator")
+	f.DurationVar(&v.People.Session, "oidc-session", time.Hour, "how long a login lasts: so long may a person who has left go on")
+	f.StringArrayVar(&v.Hooks.URLs, "webhook", nil, "`URL` that is sent what changed, signed by --webhook-secret")
+	f.StringVar(&v.Hooks.Secret, "webhook-secret", "", "`FILE` with the secret that signs, mode 0600: whsec_ and at least 24 bytes in base64")
+	advisories.flag(f)
+	v.look.flags(a, f)
+	requireFlags(c, "from")
+	return c
+}
+
+func (a *app) serveFleet(ctx context.Context, v *serving) error {
+	if err := v.check(); err != nil {
+		return err
+	}
+	if err := v.look.trustsSomebody(v.from); err != nil {
+		return err
+	}
+	o, err := v.options(a)
+	if err != nil {
+		return err
+	}
+	if v.reports != "" {
+		if err := v.inbox(v.reports); err != nil {
+			return err
+		}
+	}
+	if err := v.follow(a); err != nil {
+		return err
+	}
+	v.look.kept, v.HTTP, v.Opened = &publish.Shards{}, v.http, a.opened
+	v.ReadOnce = slices.Contains(v.look.whom.site, "-") // standard input
+	v.Listen = func() (net.Listener, error) { return v.open("serve", "127.0.0.1:8081") }
+	return v.Serve(ctx, o, v.reader(a))
+}
+
+// follow reads the site, which may change, where one is named.
+func (v *serving) follow(a *app) (err error) {
+	if len(v.look.whom.site) == 0 {
+		return nil
+	}
+	var found *report.Report
+	v.Site, found = query.Follow(hostFiles{}, siteNames(v.look.whom.site), content.ReadLock)
+	v.Heads = service.AskGit(func() (*content.Source, error) { return a.source(v.cache) })
+	v.look.whom.loaded, err = a.good(v.Site.Now(), found)
+	return err
+}
+
+// reader reads what is published by the flags.
+func (v *serving) reader(a *app) *service.Reader {
+	return &service.Reader{Names: func() (map[string]string, error) { return v.look.whom.names(a) }, Measure: media.Measure,
+		Read: func(ctx context.Context) (*publish.Fleet, error) {
+			f, err := v.look.read(ctx, a, v.from)
+			return f, v.hinted(err)
+		}}
+}
+
+// options are those that are known before it listens.
+func (v *serving) options(a *app) (o server.Options, err error) {
+	v.http.Knows = true
+	o = server.Options{TLS: v.http.CertFile != "", Unproven: v.unproven, Registry: v.from, Names: v.names, Version: version, Say: a.say}
+	if v.tokens != "" {
+		if o.Tokens, err = server.OpenTokens(v.tokens); err != nil {
+			return o, cli.WithHint(err, "'caisson fleet token NAME --role operator --tokens "+v.tokens+"' makes one")
+		}
+	}
+	var list string
+	if v.unknown != "" {
+		if list, err = unknownList(v.unknown); err != nil {
+			return o, err
+		}
+	} else if ref, err := oci.ParseRef(v.from); err == nil && ref.IsLayout() {
+		list = unknown.Name(ref.Layout)
+	}
+	if list != "" {
+		o.Unknown = func() ([]unknown.Machine, error) { return unknown.Read(list) }
+	}
+	return o, nil
+}
+
+// hinted adds to an error what a service that was given keys alone can do about others: it is
+// told in the log and on pages, which have no hints.
+func (v *serving) hinted(err error) error {
+	if len(v.look.whom.keys) == 0 || refusal.Of(err) != refusal.UnknownKey {
+		return err
+	}
+	return fmt.Errorf("%w; --trust names the only keys that this service knows: start it again with those that count "+
+		"now, or with --site, by which it follows a change of keys that the root key signed", err)
+}
+
+// names are the words of commands on the service's pages: as many keys sign as must.
+func (v *serving) names() server.Names {
+	s := v.look.whom.loaded // nil: there is none
+	if v.Site != nil {
+		s = v.Site.Now()
+	}
+	if s == nil {
+		return server.NamesOf("", nil, v.look.whom.keys)
+	}
+	operators := s.Trust().Operator
+	return server.NamesOf(s.Dir(), v.look.whom.site, operators[:min(len(operators), max(1, s.Trust().Threshold))])
+}
+
+// storedReports are the flags of verbs that show a fleet, also without its service: what nodes
+// put into a registry is read by the verb itself then.
+type storedReports struct {
+	at                asking
+	from, reports, db string
+	look              looking
+	limit             int // of nodes that people are shown
+}
+
+func (x *storedReports) flags(a *app, f *pflag.FlagSet) {
+	f.StringVar(&x.from, "from", "", "`REF` that the fleet is published at, instead of a service")
+	f.StringVar(&x.reports, "reports", "", "`REF` where nodes put reports (that of --from when empty)")
+	f.StringVar(&x.db, "db", usualDB, "where reports are kept with --from: sqlite:FILE or postgres://USER@HOST/NAME")
+	f.IntVar(&x.limit, "limit", usualLimit, "list at most so many nodes, and count the rest; 0 lists all. JSON always has all")
+	x.at.flags(f)
+	x.look.flags(a, f)
+}
+
+// shown is who knows how a fleet is.
+type shown interface {
+	Summary(ctx context.Context) (query.Summary, error)
+	Nodes(ctx context.Context, q url.Values) (query.List, error)
+	Node(ctx context.Context, name string) (query.Node, error)
+}
+
+// fleetShown calls look with the service, or with what is read in its place.
+func (a *app) fleetShown(ctx context.Context, x *storedReports, look func(shown) error) error {
+	if x.from == "" {
+		return look(&x.at)
+	}
+	if x.at.At != "" {
+		return cli.Usage("$CAISSON_FLEET counts only without --from", "--at asks a service and --from none: give one of them")
+	}
+	v := &serving{from: x.from, look: x.look, Options: service.Options{Database: x.db}}
+	if err := v.follow(a); err != nil {
+		return err
+	}
+	if err := v.inbox(cmp.Or(x.reports, x.from)); err != nil {
+		return err
+	}
+	return v.Look(ctx, v.reader(a), a.say, func(f *query.Fleet) error { return look(ownLook{f}) })
+}
+
+// ownLook holds what was read without a service.
+type ownLook struct{ *query.Fleet }
+
+func (l ownLook) Summary(context.Context) (query.Summary, error) { return l.Fleet.Summary(), nil }
+func (l ownLook) Nodes(_ context.Context, q url.Values) (query.List, error) {
+	list, err := l.Fleet.Nodes(q)
+	return list, misasked(err)
+}
+func (l ownLook) Node(ctx context.Context, name string) (query.Node, error) {
+	n, err := l.Fleet.Node(ctx, name)
+	if errors.Is(err, hub.ErrNoNode) {
+		err = misasked(err)
+	}
+	return n, err
+}
+
+// misasked is an error about what was asked for.
+func misasked(err error) error {
+	if err == nil {
+		return nil
+	}
+	return cli.Usage(cli.HintOf(err), "%w", err)
+}
+
+// inbox opens where nodes put reports.
+func (v *serving) inbox(ref string) error {
+	r, err := v.look.reach.existing(ref)
+	if err == nil {
+		v.Inbox = service.Inbox(r.Source())
+	}
+	return err
 }

@@ -6,18 +6,17 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/caisson-os/caisson/builder"
 	"github.com/caisson-os/caisson/fleet/content"
 	"github.com/caisson-os/caisson/fleet/publish"
 	"github.com/caisson-os/caisson/internal/cli"
 	"github.com/caisson-os/caisson/oci"
-	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/spec/site"
 	"github.com/caisson-os/caisson/spec/site/service"
 )
@@ -74,24 +73,11 @@ func verifyServices(ctx context.Context, source *content.Source, p *publish.Publ
 	if err != nil {
 		return err
 	}
-	return source.Verify(ctx, s, overlaysOf(fleet))
-}
-
-// overlaysOf returns what nodes were sent; no node was sent anything by a fleet that is nil.
-func overlaysOf(fleet *publish.Fleet) content.Published {
-	return func(ctx context.Context, node string) (*spec.Overlay, error) {
-		if fleet == nil {
-			return nil, nil
-		}
-		if _, is, err := fleet.Row(ctx, node); err != nil || !is {
-			return nil, err
-		}
-		return fleet.Overlay(ctx, node)
-	}
+	return source.Verify(ctx, s, fleet.Sent)
 }
 
 func (a *app) source(cache string) (*content.Source, error) {
-	cache, err := cacheDir(cache)
+	cache, err := builder.CacheDir(cache)
 	return &content.Source{Cache: cache, Now: now(), Say: a.say}, err
 }
 
@@ -163,12 +149,12 @@ func (a *app) servicesDiffCommand() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		out, err := r.Compare(c.Context(), r.source, r.list, overlaysOf(fleet))
+		out, err := r.Compare(c.Context(), r.source, r.list, fleet.Sent)
 		if err != nil {
 			return err
 		}
 		if at.Named() {
-			if err := content.AddReported(c.Context(), out, at.commits); err != nil {
+			if err := content.AddReported(c.Context(), out, at.Commits); err != nil {
 				return err
 			}
 		}
@@ -197,18 +183,6 @@ func (a *app) publishedServices(ctx context.Context, look *looking, from string)
 		return nil, nil
 	}
 	return fleet, err
-}
-
-// commits returns what a node reports of its services.
-func (x *asking) commits(ctx context.Context, node string) (map[string]string, error) {
-	n, err := x.Node(ctx, node)
-	if err != nil {
-		return nil, fmt.Errorf("what %s reports: %w", node, err)
-	}
-	if n.Detail == nil || n.Report == nil {
-		return nil, nil
-	}
-	return n.Report.Services, nil
 }
 
 // frozen is why a service is to stay where it is.

@@ -90,7 +90,7 @@ func TestReportedServices(t *testing.T) {
 		{Name: "x", Published: []content.Has{{Commit: two, Nodes: []string{"a", "b", "c"}}}},
 		{Name: "y", Published: []content.Has{{Commit: one, Nodes: []string{"a"}}}},
 	}
-	if err := content.AddReported(t.Context(), out, (&asking{Client: query.Client{At: s.URL}}).commits); err != nil {
+	if err := content.AddReported(t.Context(), out, (&asking{Client: query.Client{At: s.URL}}).Commits); err != nil {
 		t.Fatal(err)
 	}
 	want := []content.Has{{Commit: two, Nodes: []string{"a"}}, {Commit: one, Nodes: []string{"b"}}, {Nodes: []string{"c"}}}

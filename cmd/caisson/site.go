@@ -3,97 +3,35 @@
 package main
 
 import (
+	"bufio"
 	"cmp"
+	"errors"
 	"fmt"
 	"io/fs"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 
+	"github.com/caisson-os/caisson/fleet/policy"
 	"github.com/caisson-os/caisson/fleet/preview"
 	"github.com/caisson-os/caisson/internal/cli"
+	"github.com/caisson-os/caisson/internal/durable"
 	"github.com/caisson-os/caisson/internal/plain"
 	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/spec/site"
 	"github.com/caisson-os/caisson/spec/site/cluster"
+	"github.com/caisson-os/caisson/spec/site/convert"
 	"github.com/caisson-os/caisson/spec/site/document"
 	"github.com/caisson-os/caisson/spec/site/explain"
 	"github.com/caisson-os/caisson/spec/site/inventory"
 	"github.com/caisson-os/caisson/spec/site/maintenance"
 	"github.com/caisson-os/caisson/spec/site/report"
+	"github.com/caisson-os/caisson/spec/site/scaffold"
 )
-
-// hostFiles opens names as the user's shell would: relative ones from here.
-// Site files name others relative to themselves, also upwards, which
-// os.DirFS does not allow.
-type hostFiles struct{}
-
-// stdin is the name of a site that was given as "-": one that no shell makes, in
-// the present directory.
-const stdin = "<stdin>"
-
-func (hostFiles) Open(name string) (fs.File, error) {
-	if name == stdin {
-		return os.Stdin, nil
-	}
-	return os.Open(name)
-}
-
-// parseSite reads site files as they are named on the command line.
-func parseSite(at time.Time, names ...string) (*site.Site, *report.Report) {
-	return site.ParseAt(at, hostFiles{}, siteNames(names)...)
-}
-
-// siteNames are the names of site files for hostFiles.
-func siteNames(names []string) []string {
-	names = slices.Clone(names)
-	if i := slices.Index(names, "-"); i >= 0 {
-		names[i] = stdin
-	}
-	return names
-}
-
-// loadSite reads site files for a verb that needs them to be good. Errors and
-// warnings are reported as talk; the verb ends with the error it gets.
-func (a *app) loadSite(names ...string) (*site.Site, error) {
-	return a.loadSiteAt(time.Now(), names...)
-}
-
-// loadNamed reads site files for a verb that shows settings, or takes keys, labels or names, and
-// repeats no warning: the verbs that publish, build or validate say them.
-func (a *app) loadNamed(names ...string) (*site.Site, error) {
-	quiet := *a
-	quiet.quiet = !a.detail
-	return quiet.loadSite(names...)
-}
-
-// loadSiteAt is loadSite for a date: maintenance is expanded from there.
-func (a *app) loadSiteAt(at time.Time, names ...string) (*site.Site, error) {
-	return a.good(parseSite(at, names...))
-}
-
-// good says what was found of a site, and returns it where that is not an error.
-func (a *app) good(s *site.Site, found *report.Report) (*site.Site, error) {
-	if found.Err() != nil {
-		found.Write(a.err)
-		return nil, cli.ErrInvalid
-	}
-	for _, p := range found.Problems {
-		switch p.Severity {
-		case report.Warning:
-			a.warn(p.String())
-		case report.Note:
-			a.sayDetail("note: %s", p)
-		}
-	}
-	for _, w := range s.NeverOpen() {
-		a.warn(fmt.Sprintf("the window %s does not open in the next months: what waits for it does not happen", w))
-	}
-	return s, nil
-}
 
 // validation is the output of validate -o json.
 type validation struct {
@@ -193,7 +131,7 @@ func (a *app) explainCommand() *cobra.Command {
 		case err != nil:
 			return err
 		case key != "":
-			return a.uses(s, key)
+			return a.print(s.Uses(key))
 		case len(conditions) > 0:
 			return a.where(s, conditions)
 		case other != "":
@@ -206,7 +144,7 @@ func (a *app) explainCommand() *cobra.Command {
 		if !e.Known && len(set) == 0 && len(s.Nodes()) > 0 {
 			a.say("warning: the site has no node %q: this is what it would get; %s", node, inventory.DidYouMean(node, s.Nodes()))
 		}
-		return a.print(e)
+		return a.print(e, nil)
 	})
 	c.Flags().StringVar(&node, "node", "", "the node's name")
 	c.Flags().StringVar(&node, "host", "", "the same as --node")
@@ -338,26 +276,9 @@ func (a *app) against(s *site.Site, node, other string) error {
 	}), drift(len(found) > 0))
 }
 
-// uses prints the values that a setting has on the site's nodes.
-func (a *app) uses(s *site.Site, key string) error {
-	nodes, err := s.Explained()
-	if err != nil {
-		return err
-	}
-	found, err := explain.UsesOf(key, nodes)
-	if err != nil {
-		return err
-	}
-	return a.print(found)
-}
-
 // where prints the nodes that meet every condition.
 func (a *app) where(s *site.Site, conditions []string) error {
-	nodes, err := s.Explained()
-	if err != nil {
-		return err
-	}
-	all, none, err := explain.All(conditions, nodes)
+	all, none, err := s.Where(conditions)
 	if err != nil {
 		return err
 	}
@@ -369,4 +290,144 @@ func (a *app) where(s *site.Site, conditions []string) error {
 			cli.Printf(a.out, "%s\n", name)
 		}
 	})
+}
+
+// initialised is the output of init -o json.
+type initialised struct {
+	Dir   string   `json:"dir"`
+	Files []string `json:"files"`
+}
+
+func (a *app) initCommand() *cobra.Command {
+	answers := scaffold.Usual("")
+	var nodes []string
+	c := verb("init", func(c *cobra.Command, args []string) error {
+		dir := "."
+		if len(args) > 0 {
+			dir = args[0]
+		}
+		for _, n := range nodes {
+			answers.Nodes = append(answers.Nodes, scaffold.ParseNode(n))
+		}
+		if c.LocalFlags().NFlag() == 0 && a.asks() {
+			if err := answers.Ask(os.Stdin, a.err); err != nil {
+				return err
+			}
+		}
+		made, err := newSite(dir, answers)
+		if err != nil {
+			return err
+		}
+		return a.show(initialised{dir, made}, func() {
+			for _, name := range made {
+				cli.Printf(a.out, "%s\n", filepath.Join(dir, name))
+			}
+			a.say("the private keys in %s are not encrypted: who reads them signs for the fleet. With CAISSON_PASSPHRASE set "+
+				"'caisson keys import %s NAME' makes a pair that is",
+				filepath.Join(dir, "keys"), filepath.Join(dir, "keys", "operator.key"))
+			a.say("take %s off this machine: it is needed to change keys, and for nothing else", filepath.Join(dir, "keys", "root.key"))
+			a.say("edit %s, then run: caisson validate %s", filepath.Join(dir, "site.yaml"), filepath.Join(dir, "site.yaml"))
+		})
+	})
+	c.Flags().StringVar(&answers.Registry, "registry", answers.Registry, "registry or layout of the site")
+	c.Flags().StringVar(&answers.Kernel, "kernel", answers.Kernel, "PACKAGE of the kernel")
+	c.Flags().StringVar(&answers.Suite, "suite", answers.Suite, "suite of Debian")
+	c.Flags().StringArrayVar(&nodes, "node", nil, "NAME[=MAC] of a node; may be given again")
+	return c
+}
+
+// newSite makes all files of a site in dir, or none, and returns their names.
+func newSite(dir string, answers scaffold.Answers) ([]string, error) {
+	abs, err := filepath.Abs(dir)
+	if err != nil {
+		return nil, err
+	}
+	answers.Name = scaffold.FleetName(filepath.Base(abs))
+	text, err := answers.Site()
+	if err != nil {
+		return nil, cli.Usage("caisson init --help names the flags", "%v", err)
+	}
+	plan := []durable.File{
+		{Name: "site.yaml", Data: []byte(text), Mode: 0o644},
+		{Name: ".gitignore", Data: []byte("# private keys, and what caisson builds\n/keys/*.key\n/out/\n/boot/\n"), Mode: 0o644},
+	}
+	for _, name := range []string{"site", "values"} {
+		schema, err := document.Schema(name)
+		if err != nil {
+			return nil, err
+		}
+		plan = append(plan, durable.File{Name: ".schema/" + name + ".schema.json", Data: schema, Mode: 0o644})
+	}
+	made, err := policy.FirstKeys(answers.Name, now())
+	if err != nil {
+		return nil, err
+	}
+	names, err := durable.Make(dir, append(plan, made...))
+	if errors.Is(err, fs.ErrExist) {
+		err = cli.WithHint(err, "name an empty directory: init overwrites nothing")
+	}
+	return names, err
+}
+
+// agrees asks a person, who agrees by y or yes alone.
+func (a *app) agrees(question string) bool {
+	cli.Printf(a.err, "%s [y/N] ", question)
+	lines := bufio.NewScanner(os.Stdin)
+	lines.Scan()
+	answer := strings.ToLower(strings.TrimSpace(lines.Text()))
+	return answer == "y" || answer == "yes"
+}
+
+// asks reports whether a person is there to answer.
+func (a *app) asks() bool {
+	f, isFile := a.err.(*os.File)
+	return isFile && cli.IsTerminal(f) && cli.IsTerminal(os.Stdin) && !a.json()
+}
+
+func (a *app) importCommand() *cobra.Command {
+	var kind string
+	var strict bool
+	c := verb("import", func(_ *cobra.Command, names []string) error {
+		if kind != "" && !slices.Contains(convert.Kinds, kind) {
+			return cli.Usage("one of "+strings.Join(convert.Kinds, ", "), "--as: unknown kind %q", kind)
+		}
+		var files []convert.File
+		for _, name := range names {
+			found, err := convert.FilesAt(name, kind)
+			if err != nil {
+				return err
+			}
+			files = append(files, found...)
+		}
+		r, err := convert.Import(files)
+		if err != nil {
+			return err
+		}
+		shown := a.show(r, func() { err = r.WriteYAML(a.out) })
+		if err := cmp.Or(shown, err); err != nil {
+			return err
+		}
+		unknown := 0
+		for _, l := range r.Coverage {
+			switch {
+			case l.Why != "" && l.Line > 0:
+				a.say("%s:%d: %s: %s", l.File, l.Line, l.Text, l.Why)
+			case l.Why != "":
+				unknown++
+				a.sayDetail("%s: %s", l.File, l.Why)
+			}
+		}
+		if unknown > 0 {
+			a.say("%s left out; -v lists them", plain.Count(unknown, "file"))
+		}
+		missed := r.Missed()
+		a.say("%s, %d taken as they are", plain.Count(len(r.Coverage), "line"), len(r.Coverage)-missed)
+		if strict && missed > 0 {
+			return cli.ErrInvalid
+		}
+		return nil
+	})
+	c.Flags().StringVar(&kind, "as", "", "what the files are: "+strings.Join(convert.Kinds, ", "))
+	c.Flags().BoolVar(&strict, "strict", false, "fail when a line was not taken as it is")
+	return c
 }

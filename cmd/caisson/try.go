@@ -8,7 +8,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -22,26 +21,8 @@ import (
 	"github.com/caisson-os/caisson/internal/plain"
 	"github.com/caisson-os/caisson/oci/registry"
 	"github.com/caisson-os/caisson/sandbox"
-	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/spec/site"
 )
-
-// tried is the output of try -o json.
-type tried struct {
-	Node             string          `json:"node"`
-	Layer            string          `json:"layer"`
-	Road             string          `json:"road"`               // what the loader came from: kernel, cd, disk
-	Passed           bool            `json:"passed"`             // it came up, its health is ok, and its gates and checks hold
-	Reason           string          `json:"reason,omitempty"`   // the first thing that is wrong
-	Health           spec.Health     `json:"health,omitempty"`   // none where the node was not asked
-	SecureBoot       bool            `json:"secureBoot"`         // the machine says that its firmware verified what it started
-	Gates            []string        `json:"gates"`              // names of the site's health checks
-	Checks           []sandbox.Check `json:"checks"`             // in the order in which they were given
-	FailedUnits      []string        `json:"failedUnits"`        // of systemd: they decide nothing by themselves
-	Emulated         string          `json:"emulated,omitempty"` // why not by KVM
-	Steps            []sandbox.Step  `json:"steps"`
-	ProcessorSeconds float64         `json:"processorSeconds"` // that the machine had
-}
 
 // tryFlags are the flags of try.
 type tryFlags struct {
@@ -49,7 +30,7 @@ type tryFlags struct {
 	node    string
 	ssh     bool
 	checks  []string
-	memory  mebibytes
+	memory  sandbox.MiB
 	cards   int
 	disk    bool
 	iso     bool
@@ -109,37 +90,13 @@ func (f *tryFlags) check() error {
 
 // boxOptions returns the flags' options of a machine.
 func (a *app) boxOptions(f *tryFlags) (o sandbox.Options, err error) {
-	if f.build.cache, err = cacheDir(f.build.cache); err != nil {
+	if f.build.cache, err = builder.CacheDir(f.build.cache); err != nil {
 		return o, err
 	}
 	cache, err := filepath.Abs(f.build.cache) // QEMU and apt run elsewhere
 	return sandbox.Options{Dir: filepath.Join(cache, "try"), Tool: version, Now: now(), Memory: int(f.memory),
 		Cards: f.cards, Disk: f.disk || f.secrets, ISO: f.iso}, err
 }
-
-// mebibytes is a flag for an amount of memory: 2048, 2048M, 2G.
-type mebibytes int
-
-// Set implements pflag.Value.
-func (m *mebibytes) Set(text string) error {
-	number, unit := strings.TrimRight(text, "iB"), 1
-	if before, ok := strings.CutSuffix(number, "G"); ok {
-		number, unit = before, 1024
-	} else {
-		number = strings.TrimSuffix(number, "M")
-	}
-	n, err := strconv.Atoi(number)
-	if err != nil || n < 0 || n > 1<<30/unit {
-		return errors.New("neither MiB, as 2048, nor as 2G")
-	}
-	*m = mebibytes(n * unit)
-	return nil
-}
-
-func (m *mebibytes) String() string { return strconv.Itoa(int(*m)) }
-
-// Type implements pflag.Value.
-func (m *mebibytes) Type() string { return "MIB" }
 
 func (a *app) try(ctx context.Context, f tryFlags, names []string) (err error) {
 	if err := f.check(); err != nil {
@@ -173,27 +130,31 @@ func (a *app) try(ctx context.Context, f tryFlags, names []string) (err error) {
 		return cli.Full(err, o.Dir, o.Build.Options.CacheDir)
 	}
 	defer func() { err = errors.Join(err, box.Close()) }()
-	result := tried{Node: f.node, Layer: box.Layer(), Road: box.Road(), Gates: []string{}, Checks: []sandbox.Check{}, FailedUnits: []string{}}
-	if why := a.sayEmulated(box); why != nil {
-		result.Emulated = why.Error()
-	}
-	switch result.Road {
+	_ = a.sayEmulated(box) // the result has it
+	switch road := box.Road(); road {
 	case "kernel":
 		if o.Disk && s.Bootstrap().NewStateDisk == nil {
 			a.say("the machine is given its kernel: firmware starts a disk only where the layer has systemd-boot-efi (conf.apt.packages)")
 		}
 	default:
-		a.say("firmware (UEFI) starts the loader from the machine's %s", result.Road)
+		a.say("firmware (UEFI) starts the loader from the machine's %s", road)
 	}
-	if err := a.boot(ctx, box, f, console, &result); err != nil {
+	q := sandbox.Questions{Checks: f.checks, Within: f.timeout, Quote: func(said string) {
+		if !a.json() {
+			a.quote(said)
+		}
+	}}
+	if f.ssh {
+		q.Shell = func(ctx context.Context) error {
+			console.Mute()
+			a.say("logging in; the machine ends with the shell")
+			return box.Shell(ctx, os.Stdin, a.out, a.err)
+		}
+	}
+	result, err := box.Try(ctx, q)
+	if err != nil {
 		return cli.Full(err, o.Dir)
 	}
-	result.Steps = box.Steps()
-	used, err := box.Used()
-	if err != nil {
-		return err
-	}
-	result.ProcessorSeconds = used.Seconds()
 	a.saySteps(result, time.Since(begun))
 	return a.tried(result, f)
 }
@@ -226,7 +187,7 @@ func (a *app) sealFor(ctx context.Context, f tryFlags, s *site.Site) (key string
 
 // sandboxOptions returns the flags' options of a sandbox, without its output.
 func (a *app) sandboxOptions(f tryFlags, s *site.Site, file string) (o sandbox.Options, err error) {
-	agents, err := f.build.agents(s)
+	agents, err := release.Agents(s, f.build.agent)
 	if err != nil {
 		return o, err
 	}
@@ -258,68 +219,6 @@ func (a *app) sandboxOptions(f tryFlags, s *site.Site, file string) (o sandbox.O
 	return o, nil
 }
 
-// boot starts the machine and asks it what the flags want to know. What is wrong with the
-// node is in the result; an error is of the try itself.
-func (a *app) boot(ctx context.Context, box *sandbox.Box, f tryFlags, console *cli.Console, result *tried) error {
-	var down *sandbox.DownError
-	limited, cancel := context.WithTimeout(ctx, f.timeout)
-	defer cancel()
-	late := func(err error) bool { return err != nil && limited.Err() != nil && ctx.Err() == nil }
-	if err := box.Start(ctx); err != nil {
-		return err
-	}
-	switch err := box.LogIn(limited); {
-	case errors.As(err, &down):
-		result.Reason = down.Error()
-		return nil
-	case late(err):
-		result.Reason = "the node accepted no login within " + f.timeout.String()
-		return nil
-	case err != nil:
-		return err
-	}
-	if f.ssh && len(f.checks) == 0 {
-		result.Passed = true
-		return a.shell(ctx, box, console)
-	}
-	v, err := box.Settle(limited)
-	if late(err) {
-		result.Reason = "the gates were not decided within " + f.timeout.String()
-		return nil
-	}
-	if err != nil {
-		return err
-	}
-	result.Passed, result.Reason, result.Health, result.SecureBoot = v.Passed, v.Reason, v.Health, v.Secure
-	result.Gates, result.FailedUnits = append(result.Gates, v.Gates...), append(result.FailedUnits, v.Failed...)
-	if v.Why != "" && !a.json() {
-		a.quote(v.Why)
-	}
-	for _, command := range f.checks {
-		one, cancel := context.WithTimeout(ctx, f.timeout)
-		c, err := box.Check(one, command)
-		late := one.Err() != nil
-		cancel()
-		if err != nil && (ctx.Err() != nil || !late) {
-			return err
-		}
-		if err != nil {
-			c = sandbox.Check{Command: command, Exit: -1, Output: "no answer within " + f.timeout.String()}
-		}
-		result.Checks = append(result.Checks, c)
-		if !c.Passed && result.Passed {
-			result.Passed, result.Reason = false, "check "+command
-		}
-		if c.Exit < 0 {
-			break // the connection is gone with it
-		}
-	}
-	if f.ssh {
-		return a.shell(ctx, box, console)
-	}
-	return nil
-}
-
 // sayEmulated says why a machine is slow, where it is, and returns that.
 func (a *app) sayEmulated(box *sandbox.Box) error {
 	why := box.Emulated()
@@ -329,15 +228,8 @@ func (a *app) sayEmulated(box *sandbox.Box) error {
 	return why
 }
 
-// shell gives the terminal to the node.
-func (a *app) shell(ctx context.Context, box *sandbox.Box, console *cli.Console) error {
-	console.Mute()
-	a.say("logging in; the machine ends with the shell")
-	return box.Shell(ctx, os.Stdin, a.out, a.err)
-}
-
 // saySteps says what took how long.
-func (a *app) saySteps(r tried, took time.Duration) {
+func (a *app) saySteps(r *sandbox.Trial, took time.Duration) {
 	parts := plain.Each(r.Steps, func(s sandbox.Step) string {
 		return plain.Sprintf("%s %.0f s (%.0f of a processor)", s.Name, s.Seconds, s.ProcessorSeconds)
 	})
@@ -345,7 +237,7 @@ func (a *app) saySteps(r tried, took time.Duration) {
 }
 
 // tried prints the result, and returns the error that has its exit code.
-func (a *app) tried(r tried, f tryFlags) error {
+func (a *app) tried(r *sandbox.Trial, f tryFlags) error {
 	err := a.show(r, func() {
 		if f.ssh && len(f.checks) == 0 && r.Passed {
 			return

@@ -13,7 +13,7 @@ import (
 func TestTryShowsWhatChecksSay(t *testing.T) {
 	var out, talk strings.Builder
 	a := &app{out: &out, err: &talk}
-	err := a.tried(tried{Node: "n1", Reason: "check false", Checks: []sandbox.Check{
+	err := a.tried(&sandbox.Trial{Node: "n1", Reason: "check false", Checks: []sandbox.Check{
 		{Command: "uptime", Passed: true, Output: "up 1 min\n"}, {Command: "false", Exit: 1, Output: "no\n"},
 	}}, tryFlags{})
 	if err == nil || out.String() != "FAILED\tn1\tcheck false\npassed\tcheck\tuptime\nFAILED\tcheck\tfalse\n" {

@@ -29,6 +29,7 @@ import (
 	"github.com/caisson-os/caisson/fleet/view"
 	"github.com/caisson-os/caisson/internal/cli"
 	"github.com/caisson-os/caisson/internal/digest"
+	"github.com/caisson-os/caisson/internal/ownfiles"
 	"github.com/caisson-os/caisson/spec"
 )
 
@@ -322,4 +323,33 @@ func signed(q *spec.Quote, nonce []byte) error {
 		return errors.New("the registers are not those that were signed")
 	}
 	return nil
+}
+
+// AcceptFiles adds machines by quotes of them that were accepted.
+func (k *Known) AcceptFiles(names []string) error {
+	for _, name := range names {
+		accepted, err := ReadQuote(name)
+		if err != nil {
+			return fmt.Errorf("--like: %w", err)
+		}
+		one, err := k.Accept(accepted)
+		if err != nil {
+			return fmt.Errorf("--like %s: %w", name, err)
+		}
+		k.Like = append(k.Like, one)
+	}
+	return nil
+}
+
+// ReadQuote reads a quote, or says why it is none.
+func ReadQuote(name string) (*spec.Quote, error) {
+	data, err := ownfiles.ReadPublic(name, spec.MaxQuote)
+	if err != nil {
+		return nil, err
+	}
+	q, err := spec.DecodeQuote(data)
+	if err != nil {
+		return nil, cli.WithHint(fmt.Errorf("%s: %w", name, err), "'caisson-agent quote --nonce HEX -o json' prints one")
+	}
+	return q, nil
 }

@@ -6,7 +6,7 @@
 // What nodes say that they run is a name alone. The layers are read where the fleet is
 // published, and count once they are verified. [Advice] compares layers and
 // locks by what an operator's file of Debian's security tracker says of their packages.
-// Only cmd/caisson imports it.
+// Only cmd/caisson and fleet/service import it.
 package layerdiff
 
 import (

@@ -7,7 +7,7 @@
 //	person, to, err := provider.Finish(ctx, flow, query) // and comes back with a code
 //
 // Between the two it remembers nothing: a flow is sealed into what the browser keeps, so strangers
-// cannot fill a list. It decides nothing about what a group may do. Only fleet/server and cmd/caisson
+// cannot fill a list. It decides nothing about what a group may do. Only fleet/server and fleet/service
 // import it.
 package people
 

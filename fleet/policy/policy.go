@@ -2,7 +2,8 @@
 
 // Package policy reads whom a publisher trusts: the keys of a site, or keys that
 // are named without one. What comes of it is a [publish.Policy], which package
-// publish enforces.
+// publish enforces. By it a [Change] makes other keys of a site count, and [Layers] are
+// those that a build goes on from or a loader is made of.
 //
 // It verifies nothing itself, and it is not trust, by which nodes decide. Only
 // cmd/caisson and fleet/preview import it.
@@ -10,21 +11,29 @@ package policy
 
 import (
 	"cmp"
+	"context"
 	"crypto"
 	"crypto/ecdsa"
 	"errors"
 	"fmt"
 	"io/fs"
 	"os"
+	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
+	"github.com/caisson-os/caisson/builder/release"
 	"github.com/caisson-os/caisson/fleet/publish"
 	"github.com/caisson-os/caisson/internal/cli"
+	"github.com/caisson-os/caisson/internal/durable"
+	"github.com/caisson-os/caisson/oci"
 	"github.com/caisson-os/caisson/oci/keys"
+	"github.com/caisson-os/caisson/oci/registry"
 	"github.com/caisson-os/caisson/oci/sign"
 	"github.com/caisson-os/caisson/oci/trust/chain"
 	"github.com/caisson-os/caisson/spec"
+	"github.com/caisson-os/caisson/spec/refusal"
 	"github.com/caisson-os/caisson/spec/site"
 	"github.com/caisson-os/caisson/spec/site/report"
 )
@@ -80,6 +89,21 @@ func Keys(names []string, threshold int) (*publish.Policy, error) {
 		return nil, cli.Usage("at most the number of keys", "--threshold %d with %d keys", threshold, len(trusted))
 	}
 	return &publish.Policy{Operator: trusted, Threshold: threshold}, nil
+}
+
+// Names returns the names of keys by their ids, after their files.
+func Names(files []string) (map[string]string, error) {
+	names := map[string]string{}
+	for _, name := range files {
+		list, err := keys.Publics([]string{name})
+		if err != nil {
+			return nil, err
+		}
+		for _, k := range list {
+			names[k.ID()] = strings.TrimSuffix(filepath.Base(name), ".pub")
+		}
+	}
+	return names, nil
 }
 
 // Versions returns the versions of the keys beside a site alone, none without root keys:
@@ -191,8 +215,24 @@ func again(role string, f site.File, other held) report.Problem {
 	return p
 }
 
-// First returns version 1 of a new fleet's keys as a file; pairs are by the names of roles.
-func First(fleet string, pairs map[string]*ecdsa.PrivateKey, at time.Time) ([]byte, error) {
+// FirstKeys returns the files of a new fleet's keys: the pairs of who signs layers, who signs
+// overlays, who attests how a layer was built and who says which keys count, and version 1 of them.
+func FirstKeys(fleet string, at time.Time) (files []durable.File, err error) {
+	pairs := map[string]*ecdsa.PrivateKey{}
+	for _, name := range []string{site.Release, site.Operator, site.Attestation, site.Root} {
+		key, err := sign.Generate()
+		if err != nil {
+			return nil, fmt.Errorf("make key %s: %w", name, err)
+		}
+		pairs[name] = key
+		private, err := keys.Marshal(key, nil)
+		if err != nil {
+			return nil, fmt.Errorf("make key %s: %w", name, err)
+		}
+		files = append(files,
+			durable.File{Name: "keys/" + name + ".key", Data: private, Mode: 0o600},
+			durable.File{Name: "keys/" + name + ".pub", Data: sign.VerifierOf(key).PEM(), Mode: 0o644})
+	}
 	of := func(name string) spec.Role {
 		return spec.Role{Keys: []string{string(sign.VerifierOf(pairs[name]).PEM())}, Threshold: 1}
 	}
@@ -207,5 +247,111 @@ func First(fleet string, pairs map[string]*ecdsa.PrivateKey, at time.Time) ([]by
 	if err != nil {
 		return nil, err
 	}
-	return c.Marshal(), nil
+	return append(files, durable.File{Name: "caisson.keys", Data: c.Marshal(), Mode: 0o644}), nil
+}
+
+// Layers are the layers of a site in a registry.
+type Layers struct {
+	*publish.Publisher
+	Site    *site.Site
+	Trusted publish.Policy // whose layers count now
+	NoKeys  error          // why the site's release keys cannot be read, which a digest does not need
+}
+
+// OpenLayers asks the publisher's registry which release keys of a site count now.
+func OpenLayers(ctx context.Context, p *publish.Publisher, s *site.Site) (l Layers, err error) {
+	l = Layers{Publisher: p, Site: s}
+	l.Trusted, l.NoKeys = Release(s)
+	l.Trusted, err = p.Newest(ctx, l.Trusted)
+	return l, err
+}
+
+// Before returns what a build goes on from, the account ledger foremost, as a release key of the
+// site signed it: its author gives users the numbers of others, and with them
+// their files. A registry that holds no layer yet begins a new one. A digest is as good as
+// a signature. Numbers that the layers where it is pushed to have given stay given,
+// whatever is named as previous, which open opens.
+func (l Layers) Before(ctx context.Context, previous string, open func(ref string) (*registry.Registry, error)) (b release.Before, err error) {
+	current, err := l.at(ctx, l.Publisher, release.Current)
+	none := errors.Is(err, oci.ErrNotFound) && refusal.Of(err) == "" // nothing was ever built there
+	switch {
+	case none && previous == "":
+		return b, nil
+	case previous == "":
+		return current, cli.WithHint(err, "the account ledger comes from layers that a release key of the site signed; "+
+			"--previous REF@sha256:DIGEST names others")
+	case err != nil && !none && l.NoKeys == nil && refusal.Of(err) == "":
+		return b, err
+	}
+	ref, reference, err := release.ParseName(previous)
+	if err != nil {
+		return b, err
+	}
+	there := *l.Publisher
+	if there.Registry, err = open(ref); err != nil {
+		return b, err
+	}
+	if b, err = l.at(ctx, &there, reference); err != nil {
+		return b, fmt.Errorf("--previous: %w", err)
+	}
+	b.Ledger, err = release.Join(current.Ledger, b.Ledger)
+	return b, err
+}
+
+// at reads what to go on from at one place.
+func (l Layers) at(ctx context.Context, p *publish.Publisher, reference string) (b release.Before, err error) {
+	trusted := l.Trusted
+	var set *release.Set
+	if oci.ValidDigest(reference) {
+		trusted.Release = nil
+		set, err = release.Find(ctx, p.Registry, reference)
+	} else {
+		set, err = p.Set(ctx, trusted, reference)
+		if l.NoKeys != nil && !errors.Is(err, oci.ErrNotFound) {
+			return b, l.NoKeys
+		}
+	}
+	if err != nil {
+		return b, err
+	}
+	b.Layers = set.Layers
+	b.Ledger, err = set.Accounts(ctx, l.Site.Name(), trusted.Release)
+	return b, err
+}
+
+// Loads returns the layer whose kernel loads: the one of a reference, the current one when that is
+// empty, for an architecture, the default variant's when that is empty. A release key that counts
+// must have signed it, unless the operator insists.
+func (l Layers) Loads(ctx context.Context, reference, arch string, unsigned bool) (found release.Layer, err error) {
+	if l.NoKeys != nil && !unsigned {
+		return found, cli.WithHint(l.NoKeys, "trust.keys.release of the site names the key of 'caisson build'; --unsigned "+
+			"boots a layer that nobody released")
+	}
+	reference = cmp.Or(reference, release.Current)
+	var layers []release.Layer
+	if unsigned {
+		l.Say("warning: the layer's signature is not checked: whoever can push to %s chooses the kernel", l.Registry.Ref())
+		layers, err = release.Open(ctx, l.Registry, reference)
+	} else {
+		layers, err = l.Publisher.Layers(ctx, l.Trusted, reference)
+	}
+	if err != nil {
+		return found, err
+	}
+	if arch != "" {
+		layers = slices.DeleteFunc(layers, func(l release.Layer) bool { return l.Arch != arch })
+		if len(layers) == 0 {
+			return found, cli.Usage("nodes with the label kubernetes.io/arch get one", "%s names no layer for %s", reference, arch)
+		}
+	}
+	recipe := ""
+	if l.Site.HasLayer() {
+		recipe = site.RecipeID(l.Site.DefaultRecipe())
+	}
+	found, err = release.ForVariant(layers, recipe, site.DefaultVariant)
+	if err != nil && arch != "" {
+		return layers[0], nil // any of them starts such machines
+	}
+	return found, cli.WithHint(err, "--layer DIGEST, as 'caisson build' prints it, names the one whose kernel loads: the "+
+		"layer of each node has overrides")
 }

@@ -31,6 +31,8 @@ import (
 	"github.com/caisson-os/caisson/fleet/index"
 	"github.com/caisson-os/caisson/fleet/policy"
 	"github.com/caisson-os/caisson/fleet/publish"
+	"github.com/caisson-os/caisson/fleet/rollout"
+	"github.com/caisson-os/caisson/internal/cli"
 	"github.com/caisson-os/caisson/internal/digest"
 	"github.com/caisson-os/caisson/oci"
 	"github.com/caisson-os/caisson/spec"
@@ -204,6 +206,32 @@ func (w Preview) Digest(fleet *publish.Fleet, from spec.Floor, nodes []publish.N
 	return publish.Act + digest.From(h), nil
 }
 
+// Agree has somebody agree to what would be published, by its digest, unless that was given as agreed.
+// It returns in the place of what.
+func (w Preview) Agree(ctx context.Context, agreed string, nodes []publish.Node, ask func(p *plan.Plan, digest string) error) (*spec.Floor, error) {
+	fleet, err := w.Publisher.Read(ctx, w.Policy)
+	if err != nil {
+		return nil, err
+	}
+	from := fleet.Floor()
+	digest, err := w.Digest(fleet, from, nodes)
+	switch {
+	case err != nil:
+		return nil, err
+	case agreed == digest:
+		return &from, nil
+	case agreed != "":
+		return nil, cli.WithHint(fmt.Errorf("what would be published has the digest %s now, not %s", digest, agreed),
+			"the objects, the layer, the registry or what is published have changed, or a day has begun: look again with "+
+				"'caisson plan --from-cluster'")
+	}
+	p, err := w.Plan(ctx, nil)
+	if err != nil {
+		return nil, err
+	}
+	return &from, ask(p, digest)
+}
+
 // terms returns what a publish signs beside overlays.
 func (w Preview) terms(fleet *publish.Fleet) *plan.Terms {
 	policy := fleet.Policy()
@@ -369,4 +397,24 @@ func byLayer(nodes []publish.Node) map[string][]string {
 		names[n.Layer] = append(names[n.Layer], n.Name)
 	}
 	return names
+}
+
+// Order compiles what the rollout of a name is to bring.
+func (w Preview) Order(ctx context.Context, name string, at time.Time) (o rollout.Order, err error) {
+	rule, divide, err := w.Site.Rollout(name)
+	if err != nil {
+		return o, err
+	}
+	o = rollout.Order{Name: name, Rule: rule.Rule, Divide: divide, Budget: rule.Budget(w.Site.Nodes()), At: at, Named: oci.ValidDigest(w.Layer)}
+	if o.Nodes, err = w.Publisher.Compile(ctx, w.Site, w.Policy, w.Layer); err != nil || !w.Site.HasLayer() {
+		return o, err
+	}
+	if o.Reference = w.Layer; !o.Named {
+		found, err := release.Find(ctx, w.Publisher.Registry, w.Layer)
+		if err != nil {
+			return o, err
+		}
+		o.Reference = found.Index
+	}
+	return o, nil
 }

@@ -19,11 +19,13 @@ import (
 	"strings"
 	"time"
 
+	"github.com/caisson-os/caisson/fleet/rollout"
 	"github.com/caisson-os/caisson/fleet/view"
 	"github.com/caisson-os/caisson/internal/cli"
 	"github.com/caisson-os/caisson/internal/ownfiles"
 	"github.com/caisson-os/caisson/internal/plain"
 	"github.com/caisson-os/caisson/oci"
+	"github.com/caisson-os/caisson/spec"
 )
 
 // Client asks a fleet's service, as its API has it.
@@ -31,6 +33,8 @@ type Client struct {
 	At        string // URL; $CAISSON_FLEET, or else [UsualService], when empty
 	TokenFile string // with a token, mode 0600; $CAISSON_FLEET_TOKEN_FILE when empty, and none without that
 	CA        string // file of the PEM authorities that are trusted; the system's when empty
+
+	known bool // it is the service of the fleet whose reports are asked for
 }
 
 // UsualService is where a service listens that was not told where.
@@ -196,4 +200,60 @@ func (c *Client) Nodes(ctx context.Context, q url.Values) (list List, err error)
 			return list, nil
 		}
 	}
+}
+
+// Hear tells each node with what it has reported of the keys that it knows, none where nobody said
+// where the service is.
+func (c *Client) Hear(ctx context.Context, tell func(node string, known *spec.KeysKnown, reported bool)) error {
+	if !c.Named() {
+		return nil
+	}
+	list, err := c.Nodes(ctx, url.Values{})
+	for _, l := range list.Nodes {
+		tell(l.Name, l.Keys, !l.Received.IsZero())
+	}
+	return err
+}
+
+// KeysKnown returns what [Client.Hear] tells of the nodes that have reported.
+func (c *Client) KeysKnown(ctx context.Context) (map[string]*spec.KeysKnown, error) {
+	all := map[string]*spec.KeysKnown{}
+	return all, c.Hear(ctx, func(node string, known *spec.KeysKnown, reported bool) {
+		if reported {
+			all[node] = known
+		}
+	})
+}
+
+// Commits returns what a node reports of its services.
+func (c *Client) Commits(ctx context.Context, node string) (map[string]string, error) {
+	n, err := c.Node(ctx, node)
+	if err != nil {
+		return nil, fmt.Errorf("what %s reports: %w", node, err)
+	}
+	if n.Detail == nil || n.Report == nil {
+		return nil, nil
+	}
+	return n.Report.Services, nil
+}
+
+// Reports returns what nodes reported last: those of the waves that are asked for, where
+// the service knows the plan, and else all; where by is nil as the service says. Another fleet's service is an error.
+func (c *Client) Reports(ctx context.Context, asked rollout.Asked, by *rollout.Reporters, now time.Time) (all map[string]rollout.Report, err error) {
+	if !c.known {
+		s, err := c.Summary(ctx)
+		if err != nil {
+			return nil, err
+		}
+		if s.Name != "" && s.Name != asked.Fleet {
+			return nil, cli.WithHint(fmt.Errorf("the service serves fleet %s, the rollout is for fleet %s", s.Name,
+				asked.Fleet), "name another service with --at")
+		}
+		c.known = s.Name != ""
+	}
+	err = c.Stream(ctx, http.MethodGet, "/v1/reports?"+asked.Query(by), "", func(r io.Reader) error {
+		all, err = rollout.ReadReports(r, asked, by, now)
+		return err
+	})
+	return all, err
 }

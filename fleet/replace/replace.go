@@ -36,6 +36,21 @@ type Machine struct {
 	SameDisk bool          // the state disk moved along, and with it the keys
 }
 
+// MatchOf returns identifiers as operators write them.
+func MatchOf(macs, uuids []string) (m spec.Match, err error) {
+	for _, text := range macs {
+		mac, err := inventory.ParseMAC(text)
+		if err != nil {
+			return m, cli.Usage("as in 52:54:00:12:34:56", "%w", err)
+		}
+		m.MACs = append(m.MACs, mac)
+	}
+	for _, text := range uuids {
+		m.UUIDs = append(m.UUIDs, strings.ToLower(text)) // the site is read with it
+	}
+	return m, nil
+}
+
 // What becomes of the recipient.
 const (
 	Kept      = "kept"

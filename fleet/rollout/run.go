@@ -107,6 +107,18 @@ type stop struct{ error }
 
 func (s *stop) Unwrap() error { return s.error }
 
+// Once takes the next step of the rollout, if there is one now, and says why there is none.
+func (d *Driver) Once(ctx context.Context) error {
+	_, what, err := d.Step(ctx)
+	switch {
+	case err == nil && what.Act == Wait:
+		d.Say("%s", what.Reason)
+	case err == nil && what.Act == Halt:
+		return fmt.Errorf("%w: %s", ErrHalted, what.Reason)
+	}
+	return err
+}
+
 // Step takes the next step of the rollout, if there is one now.
 func (d *Driver) Step(ctx context.Context) (moved bool, last Decision, err error) {
 	if d.Publisher.Kept == nil {

@@ -326,3 +326,12 @@ func (l List) Write(w io.Writer) {
 	}
 	t.Print(w, "")
 }
+
+// Accepted returns the accepted recipients by node.
+func (r *Recipients) Accepted() map[string]string {
+	accepted := map[string]string{}
+	for node, one := range r.Nodes {
+		accepted[node] = one.Recipient
+	}
+	return accepted
+}

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"html/template"
+	"io"
 	"net/http"
 	"path/filepath"
 	"regexp"
@@ -288,6 +289,20 @@ type Slots struct {
 	Groups []hub.Group `json:"groups"`
 }
 
+// Write prints who holds slots.
+func (s Slots) Write(w io.Writer) {
+	for _, g := range s.Groups {
+		cli.Printf(w, "%s: %d of %d\n", g.Name, len(g.Held), g.Max)
+		for _, l := range g.Held {
+			waits := ""
+			if l.Draining {
+				waits = ", being drained"
+			}
+			cli.Printf(w, "  %s since %s%s\n", l.Node, l.Since.Format(time.RFC3339), waits)
+		}
+	}
+}
+
 // loginForm is the content of the page for logging in, and why somebody is not logged in.
 func (s *Server) loginForm(to, why string) map[string]any {
 	form := map[string]any{"To": local(to), "Why": why, "Provider": ""}
@@ -327,6 +342,22 @@ func NamesOf(dir string, files, keys []string) Names {
 		signs = append(signs, "--key "+cli.ShellWord(private))
 	}
 	return Names{Site: strings.Join(sites, " "), Verifies: strings.Join(verifies, " "), Signs: strings.Join(signs, " ")}
+}
+
+// Commands writes commands about a site that is published at ref as somebody types them who has its files
+// here, and asks the service by a client.
+func (n Names) Commands(ref string, at *query.Client) query.Commands {
+	looks := func(verb, more string) string {
+		return "caisson " + verb + " " + cli.ShellWord(ref) + " " + n.Verifies + more
+	}
+	c := query.Commands{Looks: looks, Publishes: func(verb, more string) string { return looks(verb, more) + " " + n.Signs }}
+	if at.At != "" {
+		c.Service += " --at " + cli.ShellWord(at.At)
+	}
+	if at.TokenFile != "" {
+		c.Service += " --token-file " + cli.ShellWord(at.TokenFile)
+	}
+	return c
 }
 
 // usualNames are those of the quickstart.

@@ -16,6 +16,8 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"net"
+	"net/http"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -25,7 +27,9 @@ import (
 	"sync"
 	"time"
 
+	"github.com/caisson-os/caisson/internal/cli"
 	"github.com/caisson-os/caisson/internal/durable"
+	"github.com/caisson-os/caisson/internal/httpserver"
 )
 
 // Machine is one that is not known.
@@ -284,4 +288,29 @@ func (l *List) write() error {
 		return fmt.Errorf("unknown machines: %w", err)
 	}
 	return nil
+}
+
+// Log returns what a server does with each request: it is said, and a file keeps who found no
+// overlay. Of is by what 'caisson unknown' finds the file.
+func Log(file, of string, say func(format string, args ...any)) (func(httpserver.Request), error) {
+	list, err := Open(file, func(m Machine) {
+		say("unknown machine at %s: %s ('caisson unknown %s' lists them)", m.From, m.Node(), of)
+	})
+	if err != nil {
+		return nil, cli.WithHint(err, "the list is a help only: remove the file")
+	}
+	var once sync.Once
+	return func(r httpserver.Request) {
+		say("%s", r)
+		host, _, err := net.SplitHostPort(r.Remote)
+		if err != nil {
+			return // not an address of a network
+		}
+		switch r.Status {
+		case http.StatusOK, http.StatusNotModified, http.StatusNotFound:
+			if err := list.Answered(host, r.Agent, r.Path, r.Status != http.StatusNotFound, r.Time); err != nil {
+				once.Do(func() { say("warning: %v", err) })
+			}
+		}
+	}, nil
 }

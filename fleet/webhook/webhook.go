@@ -5,7 +5,7 @@
 // waits, for a day; messages that wait are bounded, and the oldest goes first.
 //
 // What waits ends with the process: who must not miss anything asks the service. Nobody tells it
-// what to do. Only cmd/caisson imports it.
+// what to do. Only fleet/service imports it.
 package webhook
 
 import (

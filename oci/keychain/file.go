@@ -3,11 +3,13 @@
 package keychain
 
 import (
+	"bufio"
 	"bytes"
 	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"maps"
 	"os"
 	"path/filepath"
@@ -17,9 +19,12 @@ import (
 	"github.com/docker/cli/cli/config"
 	"github.com/docker/cli/cli/config/configfile"
 	"github.com/docker/cli/cli/config/types"
+	"golang.org/x/term"
 
+	"github.com/caisson-os/caisson/internal/cli"
 	"github.com/caisson-os/caisson/internal/durable"
 	"github.com/caisson-os/caisson/internal/ownfiles"
+	"github.com/caisson-os/caisson/oci"
 	"github.com/caisson-os/caisson/oci/pull"
 )
 
@@ -200,4 +205,48 @@ func write(f *configfile.ConfigFile) error {
 		return fmt.Errorf("registry credentials: %w", err)
 	}
 	return nil
+}
+
+// HostOf returns the host[:port] of a registry; its prefix may follow.
+func HostOf(name string) (string, error) {
+	ref, err := oci.ParseRef(name)
+	if err != nil || ref.IsLayout() {
+		return "", cli.Usage("as in registry.example.org:5000", "%q is not a registry", name)
+	}
+	if ref.Host == "docker.io" {
+		return "index.docker.io", nil
+	}
+	return ref.Host, nil
+}
+
+// Ask completes a user's name and password, from standard input or a terminal.
+func Ask(user string, fromStdin bool) (l pull.Login, err error) {
+	terminal := term.IsTerminal(int(os.Stdin.Fd()))
+	switch {
+	case !terminal && (user == "" || !fromStdin):
+		return l, cli.Usage("give --username, and --password-stdin with the password on standard input", "standard input is not a terminal")
+	case user == "":
+		fmt.Fprint(os.Stderr, "user: ")
+		line, err := bufio.NewReader(os.Stdin).ReadString('\n')
+		if err != nil {
+			return l, fmt.Errorf("read user: %w", err)
+		}
+		user = strings.TrimSpace(line)
+	}
+	var password []byte
+	if fromStdin {
+		password, err = io.ReadAll(io.LimitReader(os.Stdin, 64<<10))
+	} else {
+		fmt.Fprintf(os.Stderr, "password of %s: ", user)
+		password, err = term.ReadPassword(int(os.Stdin.Fd()))
+		fmt.Fprintln(os.Stderr)
+	}
+	if err != nil {
+		return l, fmt.Errorf("read password: %w", err)
+	}
+	l = pull.Login{User: user, Password: strings.TrimRight(string(password), "\r\n")}
+	if l.User == "" || l.Password == "" {
+		return l, cli.Usage("both are needed", "the user or the password is empty")
+	}
+	return l, nil
 }

@@ -257,3 +257,37 @@ func (l *layout) write(x *index) error {
 	}
 	return durable.WriteFile(filepath.Join(l.dir, "index.json"), raw, 0o644)
 }
+
+// OpenNamed is [Open] for a place that an operator named: no layout is made among other files.
+func OpenNamed(ref string, o Options) (*Registry, error) {
+	if parsed, err := oci.ParseRef(ref); err == nil && parsed.IsLayout() && !isLayout(parsed.Layout) {
+		if files, err := os.ReadDir(parsed.Layout); err == nil && len(files) > 0 {
+			return nil, cli.Usage("name an empty or a new directory", "%s is not an OCI layout, and not empty", ref)
+		}
+	}
+	return Open(ref, o)
+}
+
+// CheckExists refuses a layout that is not there: nothing can be read of it, and its name is likely a
+// wrong one.
+func CheckExists(ref string) error {
+	parsed, err := oci.ParseRef(ref)
+	if err != nil || !parsed.IsLayout() {
+		return nil //nolint:nilerr // opening it says what is wrong
+	}
+	if _, err := os.Stat(filepath.Join(parsed.Layout, "oci-layout")); !errors.Is(err, fs.ErrNotExist) {
+		return nil //nolint:nilerr // likewise
+	}
+	for dir := filepath.Dir(parsed.Layout); dir != "." && dir != "/"; dir = filepath.Dir(dir) {
+		if isLayout(dir) { // as of out/node:node1
+			return cli.Usage("oci:"+dir+" is one: a repository or a tag in it is not part of its name", "%s is not an OCI layout", ref)
+		}
+	}
+	return cli.Usage("'caisson build' makes one with --to "+ref+
+		", or 'caisson publish' for a site without a layer", "%s is not an OCI layout", ref)
+}
+
+func isLayout(dir string) bool {
+	_, err := os.Stat(filepath.Join(dir, "oci-layout"))
+	return err == nil
+}

@@ -16,6 +16,8 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"time"
@@ -24,6 +26,7 @@ import (
 
 	"github.com/caisson-os/caisson/builder"
 	"github.com/caisson-os/caisson/builder/release"
+	"github.com/caisson-os/caisson/fleet/git"
 	"github.com/caisson-os/caisson/fleet/history"
 	"github.com/caisson-os/caisson/fleet/publish"
 	"github.com/caisson-os/caisson/internal/machine"
@@ -277,4 +280,33 @@ func (n *Node) unwell(why string) Answer {
 		return Answer{Outcome: Skip, Why: why}
 	}
 	return Answer{Outcome: Bad, Why: why}
+}
+
+// ReadPast reads what a site in a directory was at a commit, from a copy of that; names are of its files.
+func ReadPast(ctx context.Context, dir string, names []string, commit string, parse func(names ...string) (*site.Site, error)) (past Past, err error) {
+	to, err := os.MkdirTemp("", "caisson-then-")
+	if err != nil {
+		return past, err
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(to)) }()
+	copied, err := git.Export(ctx, dir, commit, to)
+	if err != nil {
+		return past, err
+	}
+	then := slices.Clone(names)
+	for i, name := range names {
+		if then[i], err = filepath.Rel(dir, name); err != nil {
+			return past, err
+		}
+		then[i] = filepath.Join(copied, then[i])
+	}
+	s, err := parse(then...)
+	if err != nil {
+		return past, fmt.Errorf("the site at commit %s: %w", commit, err)
+	}
+	if past.Locks, err = builder.ReadLock(filepath.Join(filepath.Dir(then[0]), "caisson.lock")); err != nil {
+		return past, err
+	}
+	past.Boot, past.Site, past.Dir = append([]spec.BootNetwork{}, s.Bootstrap().Network...), s, copied
+	return past, nil
 }

@@ -4,6 +4,7 @@ package rehearsal
 
 import (
 	"context"
+	"crypto"
 	"errors"
 	"fmt"
 	"io"
@@ -12,9 +13,14 @@ import (
 	"strings"
 	"time"
 
+	"github.com/caisson-os/caisson/builder/release"
 	"github.com/caisson-os/caisson/fleet/evidence"
+	"github.com/caisson-os/caisson/fleet/preview"
 	"github.com/caisson-os/caisson/internal/cli"
+	"github.com/caisson-os/caisson/internal/durable"
 	"github.com/caisson-os/caisson/internal/plain"
+	"github.com/caisson-os/caisson/oci/keys"
+	"github.com/caisson-os/caisson/oci/sign"
 	"github.com/caisson-os/caisson/sandbox"
 	"github.com/caisson-os/caisson/sandbox/picture"
 	"github.com/caisson-os/caisson/spec"
@@ -150,4 +156,88 @@ func (a *Answer) Statement(from, to *sandbox.Kept, on evidence.Machine, version 
 		r.To, err = evidence.EndOf(to.Overlay)
 	}
 	return r, err
+}
+
+// Stating says where the signed statement of a rehearsal goes, and who signs it.
+type Stating struct {
+	File, Attest string // Attest is the source of the attestation key; the one beside the site when empty
+	Push         bool
+	Passphrase   keys.Passphrase
+
+	Version string // of this program
+	Now     func() time.Time
+	Say     func(format string, args ...any)
+
+	key crypto.Signer // nil where nothing is stated
+}
+
+// Open opens the key where something is to be stated, and refuses before a machine is booted what
+// cannot be written, or would count for nothing.
+func (x *Stating) Open(w *preview.Preview) (err error) {
+	if x.File == "" && !x.Push {
+		return nil
+	}
+	if x.File != "" {
+		if err := cli.Writable("--statement", x.File); err != nil {
+			return err
+		}
+	}
+	if found := keys.Beside(w.Site.Trust().Attestation); x.Attest == "" && len(found) > 0 {
+		x.Attest = found[0]
+		x.Say("the statement is signed with %s", x.Attest)
+	}
+	if x.Attest == "" {
+		return cli.Usage("trust.keys.attestation of the site names whose statements count; 'caisson keys generate' makes keys",
+			"no key to sign a statement with: give --attest-key")
+	}
+	if x.key, err = keys.Signer(x.Attest, &x.Passphrase); err != nil {
+		return err
+	}
+	mine, err := sign.NewVerifier(x.key.Public())
+	if err == nil && !slices.ContainsFunc(w.Policy.Attestation, func(k sign.Verifier) bool { return k.ID() == mine.ID() }) {
+		err = cli.Usage("statements count by the keys in trust.keys.attestation of the site",
+			"--attest-key is not an attestation key of the site")
+	}
+	return err
+}
+
+// Check refuses a statement about a layer that the registry does not have.
+func (x *Stating) Check(to *sandbox.Kept) error {
+	if to == nil && x.key != nil {
+		return cli.Usage("'caisson build --to' pushes it first",
+			"a statement is about a layer in the registry, and that of the site is not there")
+	}
+	return nil
+}
+
+// State signs what a rehearsal found, and brings it where it is to be.
+func (x *Stating) State(ctx context.Context, box *sandbox.Box, answer *Answer, o Options) error {
+	if x.key == nil {
+		return nil
+	}
+	on, err := box.Machine(ctx)
+	if err != nil {
+		return err
+	}
+	r, err := answer.Statement(o.From, o.To, on, x.Version, x.Now())
+	if err != nil {
+		return err
+	}
+	bundle, err := r.Sign(x.key)
+	if err != nil {
+		return err
+	}
+	if x.File != "" {
+		if err := durable.WriteFile(x.File, bundle, 0o644); err != nil {
+			return err
+		}
+	}
+	if !x.Push {
+		return nil
+	}
+	if err := release.AttachRehearsal(ctx, o.To.From, r.To.Layer, bundle, r.IssuedAt); err != nil {
+		return err
+	}
+	x.Say("stated at layer %s: %s", r.To.Layer, r.Result)
+	return nil
 }

@@ -168,6 +168,24 @@ func (s *Site) Explained() ([]*explain.Explanation, error) {
 	return list, nil
 }
 
+// Uses returns the values that a setting has on the site's nodes.
+func (s *Site) Uses(key string) (explain.Uses, error) {
+	nodes, err := s.Explained()
+	if err != nil {
+		return nil, err
+	}
+	return explain.UsesOf(key, nodes)
+}
+
+// Where returns the nodes that meet every condition; none says which one no node at all meets.
+func (s *Site) Where(conditions []string) (names []string, none string, err error) {
+	nodes, err := s.Explained()
+	if err != nil {
+		return nil, "", err
+	}
+	return explain.All(conditions, nodes)
+}
+
 // Rollout returns the Rollout of a name, and what divides those of its nodes that are
 // taken into waves.
 func (s *Site) Rollout(name string) (r maintenance.Rollout, divide func(takes func(node string) bool) []maintenance.Wave, err error) {

@@ -6,8 +6,8 @@
 // configurators, and makes a part of a site of it. What a file is, its content says.
 //
 // It is loud: every line that says something is in the coverage, taken or not,
-// with the reason. What a site would refuse is not taken. It only reads bytes;
-// it knows no host, and does not decide which of a host's files win: files count
+// with the reason. What a site would refuse is not taken. Beside [FilesAt] it
+// only reads bytes; it knows no host, and does not decide which of a host's files win: files count
 // in the order given, a later line wins.
 //
 // The command line imports it.

@@ -3,9 +3,14 @@
 package convert
 
 import (
+	"bytes"
+	"errors"
+	"fmt"
 	"io"
 	"io/fs"
+	"os"
 	"path"
+	"path/filepath"
 	"regexp"
 	"strings"
 	"time"
@@ -212,3 +217,60 @@ func (f *openText) Mode() fs.FileMode          { return 0o444 }
 func (f *openText) ModTime() time.Time         { return time.Time{} }
 func (f *openText) IsDir() bool                { return false }
 func (f *openText) Sys() any                   { return nil }
+
+// leftover is the name of a file that editors and package managers keep beside the
+// one that counts, and the kernel's own list of mounts.
+var leftover = regexp.MustCompile(`(/mtab|~|-|\.bak|\.old|\.orig|\.swp|\.(dpkg|ucf|rpm)\w*(-\w+)?)$`)
+
+// FilesAt reads a file, or those below a directory.
+func FilesAt(name, kind string) ([]File, error) {
+	info, err := os.Stat(name)
+	if err != nil {
+		return nil, err
+	}
+	if !info.IsDir() {
+		link, _ := os.Readlink(name) // "" where it is a file
+		data, err := readFile(name)
+		return []File{{Name: name, Kind: kind, Data: data, Link: link}}, err
+	}
+	var out []File
+	err = filepath.WalkDir(name+"/", func(at string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() || leftover.MatchString(at) {
+			return err
+		}
+		f := File{Name: at, Kind: kind, Found: true}
+		f.Link, _ = os.Readlink(at) // "" where it is a file
+		info, err := os.Stat(at)
+		switch {
+		case errors.Is(err, fs.ErrNotExist):
+			f.Not, err = "a link to nowhere", nil
+		case err != nil:
+		case info.IsDir():
+			f.Not = "a link to a directory: import that one, too"
+		case !info.Mode().IsRegular() && f.Link != os.DevNull:
+			f.Not = "not a file"
+		case info.Size() > MaxFile:
+			f.Not = fmt.Sprintf("more than %d MiB", MaxFile>>20)
+		default:
+			if f.Data, err = readFile(at); bytes.IndexByte(f.Data, 0) >= 0 {
+				f.Not = "not text"
+			}
+		}
+		out = append(out, f)
+		return err
+	})
+	return out, err
+}
+
+func readFile(name string) ([]byte, error) {
+	f, err := os.Open(name)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close() // only read
+	data, err := io.ReadAll(io.LimitReader(f, MaxFile+1))
+	if err != nil {
+		return nil, fmt.Errorf("read %s: %w", name, err)
+	}
+	return data, nil
+}

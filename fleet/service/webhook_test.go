@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package main
+package service
 
 import (
 	"context"
@@ -60,7 +60,7 @@ func TestWebhook(t *testing.T) {
 	if err := os.WriteFile(secret, []byte("whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	to, err := (&hookFlags{urls: []string{s.URL}, secret: secret}).open(t.Logf)
+	to, err := (&Hooks{URLs: []string{s.URL}, Secret: secret}).open(t.Logf)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -174,12 +174,12 @@ func TestWebhookFlags(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, c := range []struct {
-		flags hookFlags
+		flags Hooks
 		want  string
 	}{
-		{hookFlags{urls: []string{"https://a.example"}}, "nobody could tell"},
-		{hookFlags{urls: []string{"https://a.example"}, secret: secret}, "not whsec_"},
-		{hookFlags{urls: []string{"https://a.example"}, secret: secret + "x"}, "no such file"},
+		{Hooks{URLs: []string{"https://a.example"}}, "nobody could tell"},
+		{Hooks{URLs: []string{"https://a.example"}, Secret: secret}, "not whsec_"},
+		{Hooks{URLs: []string{"https://a.example"}, Secret: secret + "x"}, "no such file"},
 	} {
 		if _, err := c.flags.open(t.Logf); err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%+v: %v", c.flags, err)
@@ -189,7 +189,7 @@ func TestWebhookFlags(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, bad := range []string{"http://a.example", "https://u:p@a.example", "ftp://a", "a.example", "%"} {
-		if _, err := (&hookFlags{urls: []string{bad}, secret: secret}).open(t.Logf); err == nil {
+		if _, err := (&Hooks{URLs: []string{bad}, Secret: secret}).open(t.Logf); err == nil {
 			t.Errorf("%q is taken", bad)
 		}
 	}

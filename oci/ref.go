@@ -4,11 +4,17 @@ package oci
 
 import (
 	"fmt"
+	"maps"
 	"net"
 	"net/url"
 	"path/filepath"
 	"regexp"
+	"strconv"
 	"strings"
+	"unique"
+
+	digests "github.com/caisson-os/caisson/internal/digest"
+	"github.com/caisson-os/caisson/oci/internal/strict"
 )
 
 // Ref is a place that holds a fleet's artifacts: a prefix on a registry, or a
@@ -99,4 +105,123 @@ func CheckName(repo, reference string) error {
 		return fmt.Errorf("tag or digest %q is not valid", reference)
 	}
 	return nil
+}
+
+// BlobPath is where a layout keeps the content of a valid digest.
+func BlobPath(digest string) string {
+	return "blobs/sha256/" + digests.Hex(digest)
+}
+
+// Named is a descriptor of a layout's index.json.
+type Named struct {
+	Name string // its annotation ref.name, "repository:tag"; "" is without a tag
+	Descriptor
+}
+
+const (
+	layoutBegins = `{"schemaVersion":2,"mediaType":"` + MediaTypeIndex + `","manifests":[`
+	nameBegins   = `,"annotations":{"` + AnnotationRefName + `":"`
+)
+
+// EncodeLayoutIndex returns index.json as encoding/json writes it, without its cost: it has an entry
+// for each node of a fleet.
+func EncodeLayoutIndex(list []Named) []byte {
+	raw := append(make([]byte, 0, len(layoutBegins)+300*len(list)), layoutBegins...)
+	for i, n := range list {
+		if i > 0 {
+			raw = append(raw, ',')
+		}
+		raw = n.appendTo(raw)
+	}
+	return append(raw, "]}"...)
+}
+
+func (n Named) appendTo(raw []byte) []byte {
+	const plain = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789:/.+-_" // stands in JSON as it is
+	text := strings.Trim(n.Name+n.MediaType+n.Digest+n.ArtifactType, plain)
+	if text != "" || n.Data != nil || n.Annotations != nil || n.Platform != nil {
+		d := n.Descriptor
+		if n.Name != "" {
+			d.Annotations = map[string]string{AnnotationRefName: n.Name}
+			maps.Copy(d.Annotations, n.Annotations)
+		}
+		return append(raw, Encode(d)...)
+	}
+	raw = append(raw, `{"mediaType":"`+n.MediaType+`","digest":"`+n.Digest+`","size":`...)
+	raw = strconv.AppendInt(raw, n.Size, 10)
+	if n.ArtifactType != "" {
+		raw = append(raw, `,"artifactType":"`+n.ArtifactType+`"`...)
+	}
+	if n.Name != "" {
+		raw = append(raw, nameBegins+n.Name+`"}`...)
+	}
+	return append(raw, '}')
+}
+
+// ParseLayoutIndex reads a layout's index.json: an index without a cap on its
+// entries, whose media type may be absent.
+func ParseLayoutIndex(raw []byte) ([]Named, error) {
+	if list, ok := parseOwn(raw); ok {
+		return list, nil
+	}
+	var x Index
+	if err := strict.Decode(raw, &x); err != nil {
+		return nil, &DamagedError{fmt.Errorf("index.json: %w", err)}
+	}
+	if x.MediaType != "" && x.MediaType != MediaTypeIndex {
+		return nil, &DamagedError{fmt.Errorf("index.json has the media type %q", x.MediaType)}
+	}
+	var list []Named
+	for i, d := range x.Manifests {
+		if err := whole.checkDescriptor(d, fmt.Sprintf("index.json: descriptor %d", i)); err != nil {
+			return nil, err
+		}
+		n := Named{d.Annotations[AnnotationRefName], d}
+		if n.Name != "" && len(d.Annotations) == 1 {
+			n.Annotations = nil
+		}
+		list = append(list, n)
+	}
+	return list, nil
+}
+
+// parseOwn is for what [EncodeLayoutIndex] wrote: texts are taken out of what looks like it, and whether
+// it is that follows from encoding them again. For all else ok is false.
+func parseOwn(raw []byte) (list []Named, ok bool) {
+	text, begins := strings.CutPrefix(string(raw), layoutBegins+"{")
+	text, ends := strings.CutSuffix(text, "}]}")
+	if !begins || !ends {
+		return nil, false
+	}
+	var again []byte
+	for entry := range strings.SplitSeq(text, "},{") {
+		member := func(begins, ends string) string {
+			_, text, _ := strings.Cut(entry, begins)
+			text, _, _ = strings.Cut(text, ends)
+			return text
+		}
+		n := Named{Name: strings.Clone(member(nameBegins, `"`))}
+		n.MediaType = unique.Make(member(`"mediaType":"`, `"`)).Value() // they are few
+		n.ArtifactType = unique.Make(member(`"artifactType":"`, `"`)).Value()
+		n.Digest = strings.Clone(member(`"digest":"`, `"`))
+		n.Size, _ = strconv.ParseInt(member(`"size":`, ","), 10, 64) // another text than a number is encoded otherwise
+		again = n.appendTo(again[:0])
+		if string(again[1:len(again)-1]) != entry || whole.checkDescriptor(n.Descriptor, "") != nil {
+			return nil, false
+		}
+		list = append(list, n)
+	}
+	return list, true
+}
+
+// DamagedError is the error for a layout whose files are not what they were: cut,
+// altered or of another program. Asking again does not help.
+type DamagedError struct{ Err error }
+
+func (e *DamagedError) Error() string { return e.Err.Error() }
+func (e *DamagedError) Unwrap() error { return e.Err }
+
+// Hint says what an operator can do about it.
+func (e *DamagedError) Hint() string {
+	return "put back a copy of the layout, or build and publish into a new directory"
 }

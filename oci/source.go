@@ -8,7 +8,9 @@ import (
 	"fmt"
 	"io"
 	"sync/atomic"
+	"time"
 
+	"github.com/caisson-os/caisson/internal/check"
 	"github.com/caisson-os/caisson/oci/internal/strict"
 	"github.com/caisson-os/caisson/spec/refusal"
 )
@@ -162,4 +164,214 @@ func Anywhere[T any](ctx context.Context, s Source, ask func(Source) (T, error))
 	}
 	var none T
 	return none, errors.Join(errs...)
+}
+
+// Order is how [Accepted] asks several places.
+type Order int
+
+// Orders.
+const (
+	InOrder Order = iota // as configured: the first place knows best
+	AtOnce               // what is accepted is as good wherever it comes from
+)
+
+// patience is how long a place that says nothing has to itself.
+const patience = 10 * time.Second
+
+// Accepted returns the first answer of a place of s that accept finds nothing wrong
+// with. It is for what is judged by its content: no answer counts for being the
+// first. accept runs for one answer at a time, ask for several, each of which ends
+// with the context that it is given. The error joins those of all places.
+//
+// InOrder, a place that says nothing for 10 s is heard beside the next one. AtOnce,
+// it is not waited for any longer where another one holds nothing.
+func Accepted[T, A any](ctx context.Context, s Source, order Order, ask func(context.Context, Source) (T, error),
+	accept func(T) (A, error)) (A, error) {
+	var took A
+	err := hear(ctx, s, order, false, ask, func(got T) (err error) {
+		a, err := accept(got)
+		if err == nil {
+			took = a
+		}
+		return err
+	})
+	return took, err
+}
+
+// Everywhere is Accepted at once for what differs from place to place: it returns
+// what is accepted of each, and an error where that is nothing. A place that says
+// nothing for 10 s is not waited for where another one has answered.
+func Everywhere[T, A any](ctx context.Context, s Source, ask func(context.Context, Source) (T, error),
+	accept func(T) (A, error)) (all []A, err error) {
+	err = hear(ctx, s, AtOnce, true, ask, func(got T) error {
+		a, err := accept(got)
+		if err == nil {
+			all = append(all, a)
+		}
+		return err
+	})
+	return all, err
+}
+
+// Missing reports whether an error says that nobody holds what was asked for: at
+// least one place says so, and none gave something that is refused.
+func Missing(err error) bool { return errors.Is(err, ErrNotFound) && refusal.Of(err) == "" }
+
+// hear asks the places of s until accept takes an answer or, where all are wanted,
+// each has answered. It returns nil where one was taken.
+func hear[T any](ctx context.Context, s Source, order Order, all bool, ask func(context.Context, Source) (T, error),
+	accept func(T) error) error {
+	m, several := s.(*mirrored)
+	if !several {
+		m = &mirrored{list: []Source{s}, mute: newMute(1)}
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	type answer struct {
+		at  int
+		got T
+		err error
+	}
+	answers := make(chan answer, len(m.list)) // who is not waited for ends there
+	silent := time.NewTimer(patience)
+	defer silent.Stop()
+	var errs []error
+	asked, taken, settled := 0, false, false
+	for waiting := map[int]bool{}; ; {
+		for asked < len(m.list) && (order == AtOnce || !waiting[asked-1] || m.mute.is(asked-1)) {
+			at := asked
+			waiting[at] = true
+			go func() {
+				got, err := ask(ctx, m.list[at])
+				answers <- answer{at, got, err}
+			}()
+			silent.Reset(patience)
+			asked++
+		}
+		if len(waiting) == 0 || order == AtOnce && settled && m.mute.are(waiting) {
+			break
+		}
+		select {
+		case a := <-answers:
+			delete(waiting, a.at)
+			m.mute.set(a.at, false)
+			if a.err == nil {
+				a.err = accept(a.got)
+			}
+			if a.err == nil && !all {
+				return nil
+			}
+			taken = taken || a.err == nil
+			settled = settled || a.err == nil || Missing(a.err)
+			errs = append(errs, a.err)
+		case <-silent.C:
+			for at := range waiting {
+				m.mute.set(at, true)
+			}
+			silent.Reset(patience)
+		case <-ctx.Done():
+			errs = append(errs, context.Cause(ctx))
+			clear(waiting)
+			asked = len(m.list)
+		}
+	}
+	if taken {
+		return nil
+	}
+	return errors.Join(errs...)
+}
+
+// mute remembers which places said nothing for patience. For a minute they are not
+// waited for again: one question after the other would else wait for each.
+type mute struct {
+	began time.Time
+	until []atomic.Int64 // since began
+}
+
+func newMute(places int) mute { return mute{time.Now(), make([]atomic.Int64, places)} }
+
+func (m mute) set(at int, is bool) {
+	until := int64(0)
+	if is {
+		until = int64(time.Since(m.began) + time.Minute)
+	}
+	m.until[at].Store(until)
+}
+
+func (m mute) is(at int) bool { return int64(time.Since(m.began)) < m.until[at].Load() }
+
+func (m mute) are(places map[int]bool) bool {
+	for at := range places {
+		if !m.is(at) {
+			return false
+		}
+	}
+	return true
+}
+
+// rules say what artifacts must be. Their exported methods are the package's
+// functions of the same names, which use [whole]; tests take checks out of a copy
+// and see attacks come through.
+type rules struct {
+	parse      check.List[*parsed]
+	descriptor check.List[placed]
+	content    check.List[content]
+	document   check.List[document]
+	blob       check.List[wanted]
+}
+
+// placed is a descriptor and where it stands. rules are those for its inline data.
+type placed struct {
+	Descriptor
+	where string
+	rules rules
+}
+
+// content is data under the descriptor that it was asked for by.
+type content struct {
+	Descriptor
+	data []byte
+}
+
+// document is a manifest that may hold a signed document of a type.
+type document struct {
+	*Manifest
+	documentType string
+}
+
+// wanted is a blob before anything of it is read, and its cap in bytes.
+type wanted struct {
+	Descriptor
+	limit int64
+}
+
+var whole = rules{
+	parse: check.List[*parsed]{
+		{Name: "size", OK: manifestCapped},
+		{Name: "entries", OK: entriesCapped},
+		{Name: "strict", OK: manifestParses},
+		{Name: "kind", OK: kindIsWanted},
+		{Name: "one kind", OK: kindsAreNotMixed},
+		{Name: "version", OK: versionIsTwo},
+		{Name: "no nesting", OK: indexIsFlat},
+		{Name: "descriptors", OK: descriptorsAreSound},
+	},
+	descriptor: check.List[placed]{
+		{Name: "digest form", OK: digestHasForm},
+		{Name: "size range", OK: sizeInRange},
+		{Name: "media type", OK: mediaTypeIsThere},
+		{Name: "inline data", OK: inlineDataFits},
+	},
+	content: check.List[content]{
+		{Name: "content size", OK: contentHasSize},
+		{Name: "content digest", OK: contentHasDigest},
+	},
+	document: check.List[document]{
+		{Name: "artifact type", OK: artifactIsWanted},
+		{Name: "document first", OK: documentIsFirst},
+		{Name: "flood", OK: bundlesCapped},
+	},
+	blob: check.List[wanted]{
+		{Name: "blob cap", OK: blobCapped},
+	},
 }

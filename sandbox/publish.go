@@ -10,12 +10,15 @@ import (
 	"time"
 
 	"github.com/caisson-os/caisson/builder/release"
+	"github.com/caisson-os/caisson/fleet/content"
 	"github.com/caisson-os/caisson/fleet/publish"
 	"github.com/caisson-os/caisson/internal/machine"
 	"github.com/caisson-os/caisson/media/netboot"
+	"github.com/caisson-os/caisson/oci"
 	"github.com/caisson-os/caisson/oci/registry"
 	"github.com/caisson-os/caisson/oci/sign"
 	"github.com/caisson-os/caisson/spec"
+	"github.com/caisson-os/caisson/spec/site"
 )
 
 // signers are keys that nothing else is signed with. They are in memory alone.
@@ -121,4 +124,128 @@ func (b *Box) writeLoader(ctx context.Context) error {
 		return err
 	}
 	return machine.JoinInitrd(b.dir.File("loader.img"), b.dir.File("boot/initrd"), b.dir.File("boot/site.cpio"))
+}
+
+// Kept holds the content of a registry for a node: an overlay as it was published, or as a site has
+// it, and its layer. The caller has verified both.
+type Kept struct {
+	Overlay *spec.Overlay
+	Layer   release.Layer
+	From    *registry.Registry // has the layer, and the images of services that the overlay names
+	Stacked *Stacked           // nil: From has the layer as it is
+	Boot    []spec.BootNetwork // bootNetwork of the site that it was published from; nil: that of the site
+}
+
+// Stacked is a layer that no registry has, of images of layers that are in registries.
+type Stacked struct {
+	Of               []release.Layer
+	Config, Manifest []byte
+}
+
+// ReadKept reads what a fleet in a registry has for a node, and verifies it. The row of any
+// generation says what that is.
+func ReadKept(ctx context.Context, f *publish.Fleet, from *registry.Registry, node string, row spec.Content) (*Kept, error) {
+	o, err := f.Content(ctx, node, row)
+	if err != nil {
+		return nil, err
+	}
+	if o.Layer == "" {
+		return nil, site.ErrNoLayer
+	}
+	l, err := f.Layer(ctx, o.Layer)
+	return &Kept{Overlay: o, Layer: l, From: from}, err
+}
+
+// Offer publishes something else for the node: what is kept, or what the site says where k is
+// nil. A machine that runs finds it as metal would.
+func (b *Box) Offer(ctx context.Context, k *Kept) error {
+	var n publish.Node
+	name, bring, first := "build", b.build, b.o.First
+	if k != nil {
+		name, bring, first = "fetch", func(ctx context.Context) (publish.Node, error) { return b.fetch(ctx, k) }, nil
+	}
+	err := b.step(name, func() (err error) {
+		n, err = bring(ctx)
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	return b.step("publish", func() error { return b.publish(ctx, n, first) })
+}
+
+// fetch copies a layer and the images of services, signs the layer with the key of the
+// sandbox, and returns what is to be published. Secrets that the machine has no key for are
+// left out: they are sealed to another one.
+func (b *Box) fetch(ctx context.Context, k *Kept) (n publish.Node, err error) {
+	copies := registry.Transfer{From: k.From, To: b.registry}
+	if err := b.fetchLayer(ctx, &copies, k); err != nil {
+		return n, fmt.Errorf("fetch layer %s: %w", k.Layer.Digest, err)
+	}
+	for _, s := range k.Overlay.Services {
+		image, err := k.From.Source().Manifest(ctx, oci.RepoService, content.Tag(s.Image.Digest), "")
+		if err == nil {
+			_, err = copies.Copy(ctx, oci.RepoService, image.Digest, content.Tag(s.Image.Digest))
+		}
+		if err != nil {
+			return n, fmt.Errorf("fetch the image of service %s: %w", s.Name, err)
+		}
+	}
+	manifest, err := b.registry.Source().Manifest(ctx, oci.RepoLayer, k.Layer.Digest, "")
+	if err != nil {
+		return n, err
+	}
+	if err := release.Sign(ctx, b.registry, manifest.Data, b.keys.release, b.o.Now); err != nil {
+		return n, err
+	}
+	if b.layer, err = release.Read(ctx, b.registry, k.Layer.Digest); err != nil {
+		return n, err
+	}
+	o := *k.Overlay
+	if b.o.Key == "" {
+		o.Secrets = nil
+	}
+	b.want = &o
+	return publish.Node{Name: o.Node, Match: o.Match, Layer: b.layer.Digest, Knows: b.layer.Features,
+		Doc: func() ([]byte, error) { return spec.Encode(o) }}, b.layer.Suits(&o)
+}
+
+// fetchLayer brings the layer into the registry of the sandbox.
+func (b *Box) fetchLayer(ctx context.Context, copies *registry.Transfer, k *Kept) error {
+	if k.Stacked == nil {
+		_, err := copies.Copy(ctx, oci.RepoLayer, k.Layer.Digest, release.KeepTag(k.Layer.Digest))
+		return err
+	}
+	for _, l := range k.Stacked.Of {
+		images := registry.Transfer{From: l.From(), To: b.registry}
+		if _, err := images.Copy(ctx, oci.RepoLayer, l.Digest, release.KeepTag(l.Digest)); err != nil {
+			return err
+		}
+	}
+	if err := b.registry.PutData(ctx, oci.RepoLayer, oci.Describe(oci.TypeLayerConfig, k.Stacked.Config)); err != nil {
+		return err
+	}
+	_, err := b.registry.PutManifest(ctx, oci.RepoLayer, oci.MediaTypeManifest, k.Stacked.Manifest, release.KeepTag(k.Layer.Digest))
+	return err
+}
+
+// GoBack has the node go back to what it had before, by a hold as an operator would set it.
+func (b *Box) GoBack(ctx context.Context) error {
+	return b.step("go back", func() error {
+		result, err := b.publisher().Rollback(ctx, publish.Hold{By: publish.By{Author: "caisson",
+			Reason: "the way back is tried"}, Nodes: []string{b.node.Name}, OldSecrets: true}, "")
+		if err != nil {
+			return err
+		}
+		b.note(result)
+		return nil
+	})
+}
+
+// note keeps what the last publish gave the node.
+func (b *Box) note(r *publish.Result) {
+	b.generation = r.Generation
+	for _, line := range r.Published {
+		b.overlay, b.runs = line.Overlay, line.Layer
+	}
 }

@@ -3,7 +3,10 @@
 package spec
 
 import (
+	"fmt"
+	"reflect"
 	"slices"
+	"strconv"
 	"strings"
 )
 
@@ -131,4 +134,218 @@ func KernelLine(args []string) []string {
 		}
 	}
 	return line
+}
+
+// ImageAccounts is the name of the image with a layer's accounts.
+const ImageAccounts = "accounts"
+
+// softRebootSince is the first release of systemd whose init goes on in another root.
+const softRebootSince = 254
+
+// LayerMove returns the class of going from one layer to another, and why it is not a
+// lower one. Kernel arguments are an overlay's, see Effects.
+func LayerMove(from, to *Layer) (class, why string) {
+	if onlyAccounts(from, to) {
+		return ClassLive, "only accounts differ: they are put over the running root"
+	}
+	return RootMove(from, to)
+}
+
+// RootMove is LayerMove for a node whose running root cannot have the other layer, as one
+// with accounts of its own in the way.
+func RootMove(from, to *Layer) (class, why string) {
+	switch {
+	case from.Arch != to.Arch:
+		return ClassCold, "the architecture changes"
+	case from.Kernel.Release != to.Kernel.Release:
+		return ClassKexec, "the kernel changes"
+	}
+	const stacked = "the root is stacked from other images"
+	if from.Kernel.Digest != to.Kernel.Digest {
+		return ClassReboot, stacked + ", and the kernel is another build of the same release"
+	}
+	if !samePolicy(from, to) {
+		return ClassReboot, stacked + ", and the AppArmor profiles of before would stay in the kernel"
+	}
+	for _, l := range []*Layer{from, to} {
+		switch release, err := systemdRelease(l); {
+		case err != nil:
+			return ClassReboot, stacked + ", and " + err.Error()
+		case release < softRebootSince:
+			return ClassReboot, fmt.Sprintf(stacked+", and a layer has systemd %d, a soft-reboot needs %d", release, softRebootSince)
+		}
+	}
+	return ClassSoftReboot, stacked + ", and the kernel goes on"
+}
+
+// samePolicy reports whether a kernel that has the profiles of one layer has those of the
+// other.
+func samePolicy(a, b *Layer) bool {
+	if len(a.AppArmor.Profiles) == 0 && len(b.AppArmor.Profiles) == 0 {
+		return true
+	}
+	compiled := func(l *Layer) string {
+		for _, i := range l.Images {
+			if i.Name == "policy" {
+				return i.Digest
+			}
+		}
+		return ""
+	}
+	return reflect.DeepEqual(a.AppArmor, b.AppArmor) && compiled(a) == compiled(b)
+}
+
+// onlyAccounts reports whether two layers are the same but for their accounts.
+func onlyAccounts(a, b *Layer) bool {
+	if a.Arch != b.Arch || a.Kernel != b.Kernel || a.Initrd != b.Initrd || len(a.Images) != len(b.Images) || a.Accounted() == nil ||
+		!reflect.DeepEqual(a.AppArmor, b.AppArmor) || !slices.Equal(a.Features, b.Features) || !slices.Equal(a.Packages, b.Packages) {
+		return false
+	}
+	for i, image := range a.Images {
+		other := b.Images[i]
+		if image.Name != other.Name || image.MediaType != other.MediaType || image.Name != ImageAccounts && image.Blob != other.Blob {
+			return false
+		}
+	}
+	return true
+}
+
+// Accounted is the image of a layer's accounts, nil where it has none, or several.
+func (l *Layer) Accounted() *Image {
+	is := func(i Image) bool { return i.Name == ImageAccounts }
+	at := slices.IndexFunc(l.Images, is)
+	if at < 0 || slices.ContainsFunc(l.Images[at+1:], is) {
+		return nil
+	}
+	return &l.Images[at]
+}
+
+// systemdRelease returns the release of a layer's systemd, as its package says it.
+func systemdRelease(l *Layer) (int, error) {
+	i := slices.IndexFunc(l.Packages, func(p InstalledPackage) bool { return p.Name == "systemd" })
+	if i < 0 {
+		return 0, fmt.Errorf("the systemd of a layer is not known")
+	}
+	version := l.Packages[i].Version
+	if _, rest, ok := strings.Cut(version, ":"); ok { // an epoch
+		version = rest
+	}
+	end := strings.IndexFunc(version, func(r rune) bool { return r < '0' || r > '9' })
+	if end < 0 {
+		end = len(version)
+	}
+	release, err := strconv.Atoi(version[:end])
+	if err != nil {
+		return 0, fmt.Errorf("the systemd of a layer has no release: %q", l.Packages[i].Version)
+	}
+	return release, nil
+}
+
+// Recipe is everything that one variant of a system layer is made of: the image
+// -time half of a site, already merged, with no reference to any node. Two nodes
+// with equal recipes share a layer; [Encode] of a recipe is its identity.
+type Recipe struct {
+	Fleet    string   `json:"fleet"`
+	Arch     string   `json:"arch"` // Debian's name: amd64, arm64
+	Base     Base     `json:"base"`
+	Kernel   string   `json:"kernel"`                 // package name
+	Modules  []string `json:"modules,omitempty"`      // loader's modules: "network", "storage", or names; empty is both
+	Programs bool     `json:"diskPrograms,omitempty"` // the loader has mke2fs and e2fsck
+	Packages Packages `json:"packages"`
+	Accounts Accounts `json:"accounts"`
+	AppArmor AppArmor `json:"apparmor"`
+	Perm     *Perm    `json:"perm,omitempty"` // of baked paths only
+}
+
+// Arches are the architectures that layers are made for, by Debian's names.
+var Arches = []string{"amd64", "arm64"}
+
+// Base is where the first files come from: exactly one of the three is set.
+type Base struct {
+	Debian *Debian `json:"debian,omitempty" site:","`
+	OCI    string  `json:"oci,omitempty" doc:"OCI image, as REF@sha256:…"`
+	Tar    string  `json:"tar,omitempty" doc:"tar archive, relative to the site's directory"`
+}
+
+// Debian is a base bootstrapped from an archive. An empty Mirror stands for the
+// build host's own apt sources.
+type Debian struct {
+	Suite         string   `json:"suite" site:",required" doc:"Debian suite, for example trixie"`
+	Components    []string `json:"components" doc:"archive components; main when absent"`
+	Mirror        string   `json:"mirror,omitempty" doc:"URL of the archive; the build host's own apt sources when absent"`
+	Security      string   `json:"security,omitempty" doc:"URL of the security archive, beside mirror"`
+	Snapshot      string   `json:"snapshot,omitempty" doc:"time of the archive's snapshot, as YYYYMMDDTHHMMSSZ"`
+	Keyring       string   `json:"keyring,omitempty" doc:"file with the archive's keys; the suite's own keys when absent"`
+	Documentation bool     `json:"documentation,omitempty" doc:"keep man pages, documentation, info files and translations; left out when absent"`
+}
+
+// Packages is the apt part, see reference of apt in docs/divingbell.md.
+type Packages struct {
+	Install []Package `json:"install,omitempty"`
+	// never present in the layer
+	Blacklist      []string     `json:"blacklist,omitempty" site:"blacklistpkgs" doc:"packages that are never in the layer; a few insecure packages when absent"`
+	Whitelist      []string     `json:"whitelist,omitempty" site:"whitelistpkgs" doc:"packages that strict does not remove"`
+	Upgrade        bool         `json:"upgrade,omitempty" site:","`
+	AllowDowngrade bool         `json:"allowDowngrade,omitempty" site:"allow_downgrade"`
+	Strict         bool         `json:"strict,omitempty" doc:"remove packages that were not requested"`
+	Recommends     bool         `json:"recommends,omitempty" doc:"install recommended packages too"`
+	Hold           []string     `json:"hold,omitempty" doc:"packages kept at their version"`
+	Repositories   []Repository `json:"repositories,omitempty"`
+	Exclusive      bool         `json:"exclusive,omitempty"` // only these repositories
+}
+
+// Package is one package to install.
+type Package struct {
+	Name    string    `json:"name"`
+	Version string    `json:"version,omitempty"`
+	From    string    `json:"from,omitempty"` // release that it comes from, with what it needs from there; not with Version
+	Debconf []Debconf `json:"debconf,omitempty"`
+}
+
+// Debconf is one preseeded answer.
+type Debconf struct {
+	Question string `json:"question" site:",required"`
+	Type     string `json:"type" site:"question_type,required"`
+	Answer   string `json:"answer" site:",required"`
+}
+
+// Repository is one archive with its own key.
+type Repository struct {
+	ID            string   `json:"id"`
+	URL           string   `json:"url" site:",required"`
+	Distributions []string `json:"distributions" site:",required"`
+	Components    []string `json:"components" doc:"required but for a flat repository, whose distributions end with a slash"`
+	Subrepos      []string `json:"subrepos,omitempty" site:","`
+	// armoured OpenPGP, becomes Signed-By
+	Key string `json:"key,omitempty" site:"gpgkey,block" doc:"armoured OpenPGP key of this repository"`
+}
+
+// Accounts are the users that the layer carries.
+type Accounts struct {
+	Users        []User `json:"users,omitempty"`
+	PurgeExpired bool   `json:"purgeExpired,omitempty"` // a user who left is purged instead of expired
+	Builtin      string `json:"builtin,omitempty"`      // account expired once another verified login path exists
+}
+
+// User is one account. Nil Keys are Unmanaged: the file is left as it is.
+type User struct {
+	Name     string   `json:"name"`
+	UID      int      `json:"uid,omitempty"` // 0: given by the ledger
+	Sudo     bool     `json:"sudo,omitempty"`
+	Password string   `json:"password,omitempty"` // crypt(5) hash, "*" or "!"; empty is "*"
+	Keys     []string `json:"keys"`
+	Groups   []string `json:"groups,omitempty"`
+	Shell    string   `json:"shell,omitempty"` // empty is /bin/bash
+}
+
+// AppArmor is the set of profiles.
+type AppArmor struct {
+	Complain bool      `json:"complain,omitempty"`
+	Profiles []Profile `json:"profiles,omitempty"`
+}
+
+// Profile is one profile file, its text verbatim.
+type Profile struct {
+	File string `json:"file"` // name below /etc/apparmor.d
+	Text string `json:"text"`
 }

@@ -4,9 +4,11 @@ package cluster
 
 import (
 	"bytes"
+	"cmp"
 	"regexp"
 	"slices"
 	"strconv"
+	"strings"
 
 	"github.com/caisson-os/caisson/spec/site/report"
 	"github.com/caisson-os/caisson/spec/site/shape"
@@ -142,4 +144,129 @@ func ofKind(v *tree.Value, form node) bool {
 		return form["type"] == "string"
 	}
 	return false
+}
+
+// Refusal is a field that an object may not have: it reads, writes or runs something
+// where the site is published.
+type Refusal struct {
+	Path string // the end of the field's path; "*" is a key of the author's, or an entry
+	Does string // what it would do there
+	Hint string // what to do instead
+	CEL  string // of the values that are good all the same, as Kubernetes checks it; "" where none is
+
+	pattern string                 // in place of CEL, which counts long texts as costly
+	good    func(text string) bool // the same, as Go
+	maps    bool                   // what is neither text nor a list of texts is good: definitions take nothing else
+}
+
+// Refused are all of them. The CustomResourceDefinitions refuse them with these words, and
+// [Reader.Parse] does where an object was stored by a server without the definitions.
+var Refused = []Refusal{
+	{Path: "include", Does: "reads files", Hint: "apply their documents as objects"},
+	{Path: "values", Does: "reads files", Hint: "write them below conf"},
+	{Path: "inventory", Does: "reads files", Hint: "write the nodes below nodes, or take those of the cluster: [{cluster: {}}]", maps: true},
+	{Path: "registry", Does: "writes into a directory", Hint: "name a registry: host[:port]/prefix", CEL: "!self.startsWith('oci:')",
+		good: func(text string) bool { return !strings.HasPrefix(text, "oci:") }},
+	{Path: "layer/base/tar", Does: "reads a file", Hint: "name an image: base: {oci: REF@sha256:…}"},
+	{Path: "layer/base/debian/keyring", Does: "reads a file", Hint: "leave it out: the suite's own keyring is taken"},
+	{Path: "trust/keys", Does: "reads files",
+		Hint: "the keys that count are in a directory beside the publisher: keys/operator.pub, and keys/root.pub with caisson.keys"},
+	{Path: "secrets/*/file", Does: "reads a file", Hint: "name a Secret of the namespace: secretRef: {name: …, key: …}"},
+	{Path: "secrets/*/command", Does: "runs a program", Hint: "name a Secret of the namespace: secretRef: {name: …, key: …}"},
+	{Path: "conf/apparmor/profiles/*/file", Does: "reads a file", Hint: "write the profile's text"},
+	{Path: "conf/exec/*/file", Does: "reads a file", Hint: "write the script as data"},
+	{Path: "conf/exec/*/revert_file", Does: "reads a file", Hint: "write the script as revert"},
+	{Path: "conf/files/*/file", Does: "reads a file", Hint: "write the text as content"},
+	{Path: "conf/units/*/file", Does: "reads a file", Hint: "write the text as content"},
+	{Path: "cas/*", Does: "reads a file", Hint: "write the certificate itself, as PEM", pattern: "-----BEGIN",
+		good: func(text string) bool { return strings.Contains(text, "-----BEGIN") }},
+	{Path: "git/allowedSigners", Does: "reads a file", Hint: "have the service's own file name whose commits count, where it is locked"},
+	{Path: "git/url", Does: "reads a directory", Hint: "name a server: https, ssh or http",
+		CEL:  "!self.startsWith('file:') && !self.startsWith('/')",
+		good: func(text string) bool { return !strings.HasPrefix(text, "file:") && !strings.HasPrefix(text, "/") }},
+}
+
+// String says why the field is refused, of a publisher anywhere.
+func (r Refusal) String() string {
+	name := r.Path[strings.LastIndex(strings.TrimSuffix(r.Path, "/*"), "/")+1:]
+	return strings.TrimSuffix(name, "/*") + " " + r.Does + " where the site is published, and is refused in an object"
+}
+
+// matches reports whether a path ends as a pattern says.
+func matches(pattern string, path []string) bool {
+	want := strings.Split(pattern, "/")
+	if len(want) == 1 { // a field of the document itself
+		return len(path) == 1 && path[0] == pattern
+	}
+	if len(path) < len(want) {
+		return false
+	}
+	for i, p := range path[len(path)-len(want):] {
+		if want[i] != "*" && strings.TrimPrefix(p, "+") != want[i] {
+			return false
+		}
+	}
+	return true
+}
+
+// refuse makes the schema of a field refuse what the table says.
+func refuse(s node, path []string) {
+	for _, r := range Refused {
+		at := s
+		if r.maps {
+			continue
+		}
+		if below, ok := strings.CutSuffix(r.Path, "/*"); ok && matches("*/"+below, path) { // its entries
+			at, _ = s["items"].(node)
+		} else if !matches(r.Path, path) {
+			continue
+		}
+		if at == nil {
+			continue
+		}
+		if r.pattern != "" {
+			at["pattern"] = r.pattern
+			continue
+		}
+		if each, ok := at[forms].([]any); ok { // a rule has to know the type
+			for key, v := range each[len(each)-1].(node) {
+				at[key] = v
+			}
+			delete(at, "x-kubernetes-preserve-unknown-fields")
+			delete(at, forms)
+		}
+		at["x-kubernetes-validations"] = []any{node{"rule": cmp.Or(r.CEL, "false"), "message": r.String() + ": " + r.Hint}}
+	}
+}
+
+// in returns what of a value of the field is refused.
+func (r Refusal) in(v *tree.Value) []*tree.Value {
+	switch {
+	case v.Kind == tree.Null || v.Kind == tree.Scalar && r.good != nil && r.good(v.Text):
+		return nil
+	case r.maps && v.Kind == tree.Sequence:
+		return slices.DeleteFunc(slices.Clone(v.List), func(e *tree.Value) bool { return e.Kind != tree.Scalar })
+	case r.maps && v.Kind != tree.Scalar:
+		return nil
+	}
+	return []*tree.Value{v}
+}
+
+// refusedIn reports what a document may not have.
+func refusedIn(v *tree.Value, path []string, r *report.Report) {
+	for _, one := range Refused {
+		if !matches(one.Path, path) {
+			continue
+		}
+		for _, bad := range one.in(v) {
+			r.Add(report.Problem{At: bad.At, Path: strings.Join(path, "."), Severity: report.Error, Rule: "refused",
+				Message: one.String(), Hint: one.Hint})
+		}
+	}
+	for _, f := range v.Fields {
+		refusedIn(f.Val, append(slices.Clone(path), f.Key), r)
+	}
+	for _, e := range v.List {
+		refusedIn(e, append(slices.Clone(path), "*"), r)
+	}
 }

@@ -7,6 +7,7 @@ package cpio
 
 import (
 	"bytes"
+	"cmp"
 	"fmt"
 	"io"
 	"maps"
@@ -68,15 +69,8 @@ func (a *Archive) add(name string, e entry) {
 	a.files[name] = e
 }
 
-func clean(name string) string { return strings.TrimPrefix(path.Clean("/"+name), "/") + dot(name) }
-
-// dot keeps the root itself from becoming an empty name.
-func dot(name string) string {
-	if path.Clean("/"+name) == "/" {
-		return "."
-	}
-	return ""
-}
+// clean is a name without a slash at its beginning; that of the root itself is ".".
+func clean(name string) string { return cmp.Or(strings.TrimPrefix(path.Clean("/"+name), "/"), ".") }
 
 // WriteTo writes the archive, directories before what is in them.
 func (a *Archive) WriteTo(w io.Writer) (int64, error) {

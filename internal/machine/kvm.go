@@ -63,9 +63,8 @@ func probe(ctx context.Context, image string, bound time.Duration) error {
 	err := bounded(ctx, boards["amd64"].qemu, bound, append(slices.Clone(kvm), "-machine", "pc", "-m", "16", "-nodefaults",
 		"-display", "none", "-monitor", "none", "-device", "isa-debug-exit,iobase=0xf4,iosize=1", "-drive", "file="+image+
 			",format=raw,if=floppy"))
-	var exit *exec.ExitError
-	switch {
-	case errors.As(err, &exit) && exit.ExitCode() == 2*probeCode+1:
+	switch exit, ended := errors.AsType[*exec.ExitError](err); {
+	case ended && exit.ExitCode() == 2*probeCode+1:
 		return nil
 	case err == nil:
 		return errors.New("a guest of one sector does not run")

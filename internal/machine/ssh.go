@@ -151,9 +151,8 @@ func (s *Session) Send(ctx context.Context, command string, in io.Reader) (strin
 	var out, errs printed
 	session.Stdin, session.Stdout, session.Stderr = in, &out, &errs
 	err = session.Run(command)
-	var exit *ssh.ExitError
-	switch {
-	case errors.As(err, &exit):
+	switch _, ended := errors.AsType[*ssh.ExitError](err); {
+	case ended:
 		err = fmt.Errorf("%s: %w: %s", command, err, errs.String())
 	case err != nil:
 		err = lost(ctx, command, err)

@@ -9,7 +9,6 @@
 package perhost
 
 import (
-	"bytes"
 	"crypto/ecdsa"
 	"crypto/ed25519"
 	"crypto/elliptic"
@@ -310,8 +309,7 @@ func OpenSSH(seed []byte, comment string) (private, public []byte) {
 	for pad := byte(1); len(secret)%8 != 0; pad++ {
 		secret = append(secret, pad)
 	}
-	b := bytes.NewBufferString("openssh-key-v1\x00")
-	out := b.Bytes()
+	out := []byte("openssh-key-v1\x00")
 	for _, field := range []string{"none", "none", ""} { // cipher, key derivation, its options
 		out = sshString(out, field)
 	}

@@ -65,6 +65,14 @@ func Pick[T, U any](list []T, pick func(T) (U, bool)) (all []U) {
 	return all
 }
 
+// First returns the first of a list that fits, the zero value where none does.
+func First[T any](list []T, fits func(T) bool) (first T) {
+	if i := slices.IndexFunc(list, fits); i >= 0 {
+		first = list[i]
+	}
+	return first
+}
+
 // Map returns what of makes of each of a list, as a key and a value; of one key the last counts.
 func Map[T any, K comparable, V any](list []T, of func(T) (K, V)) map[K]V {
 	m := make(map[K]V, len(list))
@@ -81,10 +89,7 @@ type Columns struct{ rows [][]string }
 
 // Add takes a row; each cell as it is printed, by itself.
 func (c *Columns) Add(cells ...string) {
-	for i := range cells {
-		cells[i] = Line(cells[i])
-	}
-	c.rows = append(c.rows, cells)
+	c.rows = append(c.rows, Each(cells, Line))
 }
 
 // widest is the longest cell that makes others wider.
@@ -218,9 +223,6 @@ func (x *Alike) Print(w io.Writer, indent string) {
 
 // printRow prints a name and what is said of it, in columns that tabs divide.
 func printRow(w io.Writer, indent, name, says string) {
-	cells := strings.Split(says, "\t")
-	for i := range cells {
-		cells[i] = Line(cells[i])
-	}
-	_, _ = io.WriteString(w, indent+Line(name)+"\t"+strings.Join(cells, "\t")+"\n") // as cli.Printf prints
+	cells := strings.Join(Each(strings.Split(says, "\t"), Line), "\t")
+	_, _ = io.WriteString(w, indent+Line(name)+"\t"+cells+"\n") // as cli.Printf prints
 }

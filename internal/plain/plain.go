@@ -42,11 +42,7 @@ func Lines(text string) string {
 	if printable(text) {
 		return text
 	}
-	lines := strings.Split(strings.Trim(text, "\r\n"), "\n")
-	for i := range lines {
-		lines[i] = Line(lines[i])
-	}
-	return strings.Join(lines, "\n  ")
+	return strings.Join(Each(strings.Split(strings.Trim(text, "\r\n"), "\n"), Line), "\n  ")
 }
 
 // Sprintf is fmt.Sprintf for people to read. The format is trusted, with its line
@@ -56,10 +52,7 @@ func Sprintf(format string, args ...any) string {
 	if false {
 		_ = fmt.Sprintf(format, args...) // has go vet check the callers' formats
 	}
-	clean := make([]any, len(args))
-	for i, arg := range args {
-		clean[i] = argument(arg)
-	}
+	clean := Each(args, argument)
 	return strings.Map(func(c rune) rune {
 		if unicode.IsPrint(c) || c == '\n' || c == '\t' {
 			return c
@@ -75,11 +68,7 @@ func argument(arg any) any {
 	case error:
 		return Lines(v.Error())
 	case []string:
-		out := make([]string, len(v))
-		for i := range v {
-			out[i] = Line(v[i])
-		}
-		return out
+		return Each(v, Line)
 	case fmt.Stringer:
 		if reflect.TypeOf(arg).Kind() == reflect.String {
 			return Line(v.String())

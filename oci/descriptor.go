@@ -68,17 +68,13 @@ func ValidDigest(s string) bool { return digest.Valid(s) }
 func (d Descriptor) Verify(data []byte) error { return whole.content.Run(content{d, data}) }
 
 func contentHasSize(c content) error {
-	if int64(len(c.data)) != c.Size {
-		return refusal.New(refusal.Size, "%s has %d bytes where its descriptor says %d", c.Digest, len(c.data), c.Size)
-	}
-	return nil
+	return refusal.If(int64(len(c.data)) != c.Size, refusal.Size, "%s has %d bytes where its descriptor says %d", c.Digest, len(c.data),
+		c.Size)
 }
 
 func contentHasDigest(c content) error {
-	if got := Digest(c.data); got != c.Digest {
-		return refusal.New(refusal.Digest, "content of %s is %s", c.Digest, got)
-	}
-	return nil
+	got := Digest(c.data)
+	return refusal.If(got != c.Digest, refusal.Digest, "content of %s is %s", c.Digest, got)
 }
 
 func digestHasForm(d placed) error {
@@ -271,19 +267,14 @@ func (r rules) ParseIndex(raw []byte) (*Index, error) {
 }
 
 func manifestCapped(p *parsed) error {
-	if len(p.raw) > MaxManifest {
-		return refusal.New(refusal.Oversize, "manifest of %d bytes", len(p.raw))
-	}
-	return nil
+	return refusal.If(len(p.raw) > MaxManifest, refusal.Oversize, "manifest of %d bytes", len(p.raw))
 }
 
 // entriesCapped counts before anything is decoded: 4 bytes of text can be a
 // descriptor of 200 bytes.
 func entriesCapped(p *parsed) error {
-	if err := (strict.Caps{Values: maxValues, Entries: maxEntries}).Check(p.raw); err != nil {
-		return refusal.New(refusal.Oversize, "manifest: %w", err)
-	}
-	return nil
+	err := (strict.Caps{Values: maxValues, Entries: maxEntries}).Check(p.raw)
+	return refusal.If(err != nil, refusal.Oversize, "manifest: %w", err)
 }
 
 func manifestParses(p *parsed) error {
@@ -307,26 +298,18 @@ func (p *parsed) spread() {
 }
 
 func kindIsWanted(p *parsed) error {
-	if p.MediaType != p.want {
-		return refusal.New(refusal.MediaType, "the bytes name the media type %.80q, not %q", p.MediaType, p.want)
-	}
-	return nil
+	return refusal.If(p.MediaType != p.want, refusal.MediaType, "the bytes name the media type %.80q, not %q", p.MediaType, p.want)
 }
 
 // kindsAreNotMixed: one text must not be a manifest to some and an index to others.
 func kindsAreNotMixed(p *parsed) error {
 	manifest := bool(p.Config || p.Layers)
-	if manifest == (p.want == MediaTypeIndex) || bool(p.Manifests) == (p.want == MediaTypeManifest) {
-		return refusal.New(refusal.MediaType, "manifest and index at once, or neither")
-	}
-	return nil
+	return refusal.If(manifest == (p.want == MediaTypeIndex) || bool(p.Manifests) == (p.want == MediaTypeManifest), refusal.MediaType,
+		"manifest and index at once, or neither")
 }
 
 func versionIsTwo(p *parsed) error {
-	if p.version != 2 {
-		return refusal.New(refusal.Shape, "schemaVersion is %d", p.version)
-	}
-	return nil
+	return refusal.If(p.version != 2, refusal.Shape, "schemaVersion is %d", p.version)
 }
 
 func indexIsFlat(p *parsed) error {

@@ -122,24 +122,17 @@ func (inlineOnly) Blob(context.Context, string, Descriptor, int64) (io.ReadClose
 }
 
 func artifactIsWanted(d document) error {
-	if d.ArtifactType != d.documentType {
-		return refusal.New(refusal.MediaType, "the artifact is %.80q, not %q", d.ArtifactType, d.documentType)
-	}
-	return nil
+	return refusal.If(d.ArtifactType != d.documentType, refusal.MediaType, "the artifact is %.80q, not %q", d.ArtifactType, d.documentType)
 }
 
 func documentIsFirst(d document) error {
-	if len(d.Layers) == 0 || d.Layers[0].MediaType != d.documentType {
-		return refusal.New(refusal.Shape, "the manifest's first layer is not %q", d.documentType)
-	}
-	return nil
+	return refusal.If(len(d.Layers) == 0 || d.Layers[0].MediaType != d.documentType, refusal.Shape, "the manifest's first layer is not %q",
+		d.documentType)
 }
 
 func bundlesCapped(d document) error {
-	if n := len(d.Layers) - 1; n > MaxBundles {
-		return refusal.New(refusal.BundleFlood, "%d signature bundles, at most %d are looked at", n, MaxBundles)
-	}
-	return nil
+	n := len(d.Layers) - 1
+	return refusal.If(n > MaxBundles, refusal.BundleFlood, "%d signature bundles, at most %d are looked at", n, MaxBundles)
 }
 
 // ReadNamed reads the first layer of a manifest that a signed document names by

@@ -95,10 +95,7 @@ func (r rules) ReadBlob(ctx context.Context, s Source, repo string, d Descriptor
 }
 
 func blobCapped(w wanted) error {
-	if w.Size > w.limit {
-		return refusal.New(refusal.Oversize, "%s has %d bytes, the cap is %d", w.Digest, w.Size, w.limit)
-	}
-	return nil
+	return refusal.If(w.Size > w.limit, refusal.Oversize, "%s has %d bytes, the cap is %d", w.Digest, w.Size, w.limit)
 }
 
 // mirrored is several places that hold the same. It moves on from a place that

@@ -65,17 +65,12 @@ var wholeRegistry = registryRules{
 }
 
 func wantBodySize(d document) error {
-	if len(d.raw) > oci.MaxManifest {
-		return refusal.New(refusal.Oversize, "manifest %s has more than %d bytes", d.reference, oci.MaxManifest)
-	}
-	return nil
+	return refusal.If(len(d.raw) > oci.MaxManifest, refusal.Oversize, "manifest %s has more than %d bytes", d.reference, oci.MaxManifest)
 }
 
 func wantBodyDigest(d document) error {
-	if got := oci.Digest(d.raw); oci.ValidDigest(d.reference) && got != d.reference {
-		return refusal.New(refusal.Digest, "content of %s is %s", d.reference, got)
-	}
-	return nil
+	got := oci.Digest(d.raw)
+	return refusal.If(oci.ValidDigest(d.reference) && got != d.reference, refusal.Digest, "content of %s is %s", d.reference, got)
 }
 
 func wantStatus(want int) func(answer) error {
@@ -104,17 +99,12 @@ func wantBlobStatus(a answer) error {
 
 // wantPlain: nobody asked for a compressed transfer, so nothing is unpacked.
 func wantPlain(a answer) error {
-	if e := a.Header.Get("Content-Encoding"); e != "" && e != "identity" {
-		return refusal.New(refusal.MediaType, "%s: the server sends it encoded as %.40q", a.what, e)
-	}
-	return nil
+	e := a.Header.Get("Content-Encoding")
+	return refusal.If(e != "" && e != "identity", refusal.MediaType, "%s: the server sends it encoded as %.40q", a.what, e)
 }
 
 func wantManifestLength(a answer) error {
-	if a.ContentLength > oci.MaxManifest {
-		return refusal.New(refusal.Oversize, "manifest %s of %d bytes", a.what, a.ContentLength)
-	}
-	return nil
+	return refusal.If(a.ContentLength > oci.MaxManifest, refusal.Oversize, "manifest %s of %d bytes", a.what, a.ContentLength)
 }
 
 // wantManifestType catches what is not a registry at all: portals, error pages.
@@ -141,10 +131,9 @@ func wantRange(a answer) error {
 }
 
 func wantBlobLength(a answer) error {
-	if want := a.To - a.From; a.ContentLength >= 0 && a.ContentLength != want {
-		return refusal.New(refusal.Size, "%s: the server announces %d bytes where %d belong", a.what, a.ContentLength, want)
-	}
-	return nil
+	want := a.To - a.From
+	return refusal.If(a.ContentLength >= 0 && a.ContentLength != want, refusal.Size, "%s: the server announces %d bytes where %d belong",
+		a.what, a.ContentLength, want)
 }
 
 // StatusError is an HTTP status that says neither yes nor "not found".

@@ -121,12 +121,7 @@ func (o Options) silence() time.Duration {
 	return 30 * time.Second
 }
 
-func (o Options) pace() Pace {
-	if o.Pace == (Pace{}) {
-		return DefaultPace
-	}
-	return o.Pace
-}
+func (o Options) pace() Pace { return cmp.Or(o.Pace, DefaultPace) }
 
 func (o Options) patience() time.Duration {
 	if o.Patience > 0 {
@@ -152,17 +147,13 @@ func fewRedirects(r redirect) error {
 }
 
 func redirectStaysTLS(r redirect) error {
-	if r.via[0].URL.Scheme == "https" && r.to.URL.Scheme != "https" {
-		return refusal.New(refusal.Redirect, "redirect from https to %s", r.to.URL.Scheme)
-	}
-	return nil
+	return refusal.If(r.via[0].URL.Scheme == "https" && r.to.URL.Scheme != "https", refusal.Redirect, "redirect from https to %s",
+		r.to.URL.Scheme)
 }
 
 func resumeStaysOnHost(r redirect) error {
-	if r.resuming && r.to.URL.Host != r.via[0].URL.Host {
-		return refusal.New(refusal.Redirect, "redirect to %s while resuming from %s", r.to.URL.Host, r.via[0].URL.Host)
-	}
-	return nil
+	return refusal.If(r.resuming && r.to.URL.Host != r.via[0].URL.Host, refusal.Redirect, "redirect to %s while resuming from %s",
+		r.to.URL.Host, r.via[0].URL.Host)
 }
 
 // redirectPolicy returns the checks as an [http.Client] takes them.

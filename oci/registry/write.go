@@ -30,10 +30,8 @@ func copyVerified(ctx context.Context, w io.Writer, body io.Reader, d oci.Descri
 	if n != d.Size {
 		return refusal.New(refusal.Size, "%s has %d bytes or more where its descriptor says %d", d.Digest, n, d.Size)
 	}
-	if got := digest.From(h); got != d.Digest {
-		return refusal.New(refusal.Digest, "content of %s is %s", d.Digest, got)
-	}
-	return nil
+	got := digest.From(h)
+	return refusal.If(got != d.Digest, refusal.Digest, "content of %s is %s", d.Digest, got)
 }
 
 // writeUnsynced is durable.Write without its fsyncs: the batch's flush makes up

@@ -59,24 +59,16 @@ var setChecks = check.List[set]{
 }
 
 func thresholdIsPossible(s set) error {
-	if len(s.keys) == 0 || s.threshold < 1 || s.threshold > len(s.keys) {
-		return refusal.New(refusal.Threshold, "%d signatures are needed of %d keys", s.threshold, len(s.keys))
-	}
-	return nil
+	return refusal.If(len(s.keys) == 0 || s.threshold < 1 || s.threshold > len(s.keys), refusal.Threshold,
+		"%d signatures are needed of %d keys", s.threshold, len(s.keys))
 }
 
 func somethingIsSigned(s set) error {
-	if len(s.bundles) == 0 {
-		return refusal.New(refusal.Unsigned, "no signature")
-	}
-	return nil
+	return refusal.If(len(s.bundles) == 0, refusal.Unsigned, "no signature")
 }
 
 func notFlooded(s set) error {
-	if n := len(s.bundles); n > oci.MaxBundles {
-		return refusal.New(refusal.BundleFlood, "%d signature bundles", n)
-	}
-	return nil
+	return refusal.If(len(s.bundles) > oci.MaxBundles, refusal.BundleFlood, "%d signature bundles", len(s.bundles))
 }
 
 // enough is the last check: distinct keys count, signatures do not.
@@ -92,10 +84,7 @@ type rules struct {
 var whole = rules{setChecks, bundleChecks, enough}
 
 func sizeCapped(c *candidate) error {
-	if len(c.raw) > max(c.limit, oci.MaxBundle) {
-		return refusal.New(refusal.BundleSize, "bundle of %d bytes", len(c.raw))
-	}
-	return nil
+	return refusal.If(len(c.raw) > max(c.limit, oci.MaxBundle), refusal.BundleSize, "bundle of %d bytes", len(c.raw))
 }
 
 func bundleParses(c *candidate) error {
@@ -109,24 +98,17 @@ func bundleParses(c *candidate) error {
 }
 
 func bundleVersion(c *candidate) error {
-	if c.bundle.MediaType != oci.TypeBundle {
-		return refusal.New(refusal.BundleType, "bundle of type %.80q", c.bundle.MediaType)
-	}
-	return nil
+	return refusal.If(c.bundle.MediaType != oci.TypeBundle, refusal.BundleType, "bundle of type %.80q", c.bundle.MediaType)
 }
 
 func oneSignature(c *candidate) error {
-	if n := len(c.bundle.Envelope.Signatures); n != 1 {
-		return refusal.New(refusal.Envelope, "%d signatures in one envelope", n)
-	}
-	return nil
+	n := len(c.bundle.Envelope.Signatures)
+	return refusal.If(n != 1, refusal.Envelope, "%d signatures in one envelope", n)
 }
 
 func payloadIsInToto(c *candidate) error {
-	if t := c.bundle.Envelope.PayloadType; t != payloadType {
-		return refusal.New(refusal.PayloadType, "payload of type %.80q", t)
-	}
-	return nil
+	t := c.bundle.Envelope.PayloadType
+	return refusal.If(t != payloadType, refusal.PayloadType, "payload of type %.80q", t)
 }
 
 // keyIsTrusted uses the hint, which anyone may write, only to say no sooner and
@@ -159,24 +141,18 @@ func signatureVerifies(c *candidate) error {
 }
 
 func statementParses(c *candidate) error {
-	if err := strict.DecodeKnown(c.bundle.Envelope.Payload, &c.statement); err != nil {
-		return refusal.New(refusal.Statement, "statement: %w", err)
-	}
-	return nil
+	err := strict.DecodeKnown(c.bundle.Envelope.Payload, &c.statement)
+	return refusal.If(err != nil, refusal.Statement, "statement: %w", err)
 }
 
 func statementVersion(c *candidate) error {
-	if t := c.statement.Type; t != statementV1 && t != statementV0 {
-		return refusal.New(refusal.StatementType, "statement of type %.80q", t)
-	}
-	return nil
+	t := c.statement.Type
+	return refusal.If(t != statementV1 && t != statementV0, refusal.StatementType, "statement of type %.80q", t)
 }
 
 func predicateIsWanted(c *candidate) error {
-	if t := c.statement.PredicateType; t != c.kind {
-		return refusal.New(refusal.PredicateType, "the signature says %.80q where %q is needed", t, c.kind)
-	}
-	return nil
+	t := c.statement.PredicateType
+	return refusal.If(t != c.kind, refusal.PredicateType, "the signature says %.80q where %q is needed", t, c.kind)
 }
 
 func subjectIsContent(c *candidate) error {
@@ -184,20 +160,16 @@ func subjectIsContent(c *candidate) error {
 		return refusal.New(refusal.Subject, "the statement has %d subjects", n)
 	}
 	d := c.statement.Subject[0].Digest
-	if len(d) != 1 || digest.FromHex(d["sha256"]) != c.digest {
-		return refusal.New(refusal.Subject, "the statement is about another content than %s", c.digest)
-	}
-	return nil
+	return refusal.If(len(d) != 1 || digest.FromHex(d["sha256"]) != c.digest, refusal.Subject,
+		"the statement is about another content than %s", c.digest)
 }
 
 func predicateParses(c *candidate) error {
 	if c.into == nil {
 		return nil
 	}
-	if err := strict.Decode(c.statement.Predicate, c.into); err != nil {
-		return refusal.New(refusal.Predicate, "predicate: %w", err)
-	}
-	return nil
+	err := strict.Decode(c.statement.Predicate, c.into)
+	return refusal.If(err != nil, refusal.Predicate, "predicate: %w", err)
 }
 
 func predicateIsSound(c *candidate) error {

@@ -21,6 +21,7 @@
 package sign
 
 import (
+	"cmp"
 	"crypto"
 	"encoding/base64"
 	"encoding/json"
@@ -157,90 +158,52 @@ func newStatement(digest, predicateType string, predicate []byte) ([]byte, error
 
 // check refuses what no publisher means.
 func (p *Predicate) check() error {
-	if err := checkNeeds(p.Needs); err != nil {
-		return err
-	}
-	switch {
-	case p.Fleet == "" || p.Node == "" || p.Layer != "" && !oci.ValidDigest(p.Layer):
-		return refusal.New(refusal.Predicate, "the statement lacks fleet or node, or its layer is not a digest")
-	case p.Epoch > MaxNumber || p.Generation > MaxNumber || p.Generation == 0:
-		return refusal.New(refusal.BadNumber, "epoch %d, generation %d", p.Epoch, p.Generation)
-	case len(p.RunsOn) > MaxRunsOn || slices.ContainsFunc(p.RunsOn, func(d string) bool { return !oci.ValidDigest(d) }):
-		return refusal.New(refusal.Predicate, "runsOn names %d layers, or what is not a digest", len(p.RunsOn))
-	}
-	return checkTimes(p.IssuedAt, p.Expires)
+	lacks := p.Fleet == "" || p.Node == "" || p.Layer != "" && !oci.ValidDigest(p.Layer)
+	runs := len(p.RunsOn) > MaxRunsOn || slices.ContainsFunc(p.RunsOn, func(d string) bool { return !oci.ValidDigest(d) })
+	return cmp.Or(checkNeeds(p.Needs),
+		refusal.If(lacks, refusal.Predicate, "the statement lacks fleet or node, or its layer is not a digest"),
+		refusal.If(p.Epoch > MaxNumber || p.Generation > MaxNumber || p.Generation == 0, refusal.BadNumber,
+			"epoch %d, generation %d", p.Epoch, p.Generation),
+		refusal.If(runs, refusal.Predicate, "runsOn names %d layers, or what is not a digest", len(p.RunsOn)),
+		checkTimes(p.IssuedAt, p.Expires))
 }
 
 func (p *FleetPredicate) check() error {
-	if err := checkNeeds(p.Needs); err != nil {
-		return err
-	}
-	if p.Fleet == "" {
-		return refusal.New(refusal.Predicate, "the statement names no fleet")
-	}
-	return checkTimes(p.IssuedAt, p.Expires)
+	return cmp.Or(checkNeeds(p.Needs), checkFleet(p.Fleet), checkTimes(p.IssuedAt, p.Expires))
 }
 
 func (p *EpochPredicate) check() error {
-	if err := checkNeeds(p.Needs); err != nil {
-		return err
-	}
-	switch {
-	case p.Fleet == "":
-		return refusal.New(refusal.Predicate, "the statement names no fleet")
-	case p.Epoch > MaxNumber:
-		return refusal.New(refusal.BadNumber, "epoch %d", p.Epoch)
-	}
-	return nil
+	return cmp.Or(checkNeeds(p.Needs), checkFleet(p.Fleet), refusal.If(p.Epoch > MaxNumber, refusal.BadNumber, "epoch %d", p.Epoch))
 }
 
 func (p *KeysPredicate) check() error {
-	if err := checkNeeds(p.Needs); err != nil {
-		return err
-	}
-	switch {
-	case p.Fleet == "":
-		return refusal.New(refusal.Predicate, "the statement names no fleet")
-	case p.Version < 1 || p.Version > MaxNumber:
-		return refusal.New(refusal.BadNumber, "version %d of the keys", p.Version)
-	}
-	return nil
+	return cmp.Or(checkNeeds(p.Needs), checkFleet(p.Fleet),
+		refusal.If(p.Version < 1 || p.Version > MaxNumber, refusal.BadNumber, "version %d of the keys", p.Version))
 }
 
 func (p *RescuePredicate) check() error {
-	if err := checkNeeds(p.Needs); err != nil {
-		return err
-	}
-	if p.Fleet == "" || p.Node == "" || p.Code == "" {
-		return refusal.New(refusal.Predicate, "the statement lacks fleet, node or code")
-	}
-	return nil
+	return cmp.Or(checkNeeds(p.Needs),
+		refusal.If(p.Fleet == "" || p.Node == "" || p.Code == "", refusal.Predicate, "the statement lacks fleet, node or code"))
 }
 
 func (p *ApprovalPredicate) check() error {
-	if err := checkNeeds(p.Needs); err != nil {
-		return err
-	}
-	if p.Fleet == "" || p.Author == "" {
-		return refusal.New(refusal.Predicate, "the statement lacks fleet or author")
-	}
-	return nil
+	return cmp.Or(checkNeeds(p.Needs),
+		refusal.If(p.Fleet == "" || p.Author == "", refusal.Predicate, "the statement lacks fleet or author"))
 }
 
 // checkNeeds refuses a predicate that another release made and that must not be
 // read without what it names. Other keys that are unknown here are left out.
 func checkNeeds(needs []string) error {
-	if len(needs) > 0 {
-		return refusal.New(refusal.NeedsAgent, "the statement needs %.200q", needs)
-	}
-	return nil
+	return refusal.If(len(needs) > 0, refusal.NeedsAgent, "the statement needs %.200q", needs)
+}
+
+func checkFleet(name string) error {
+	return refusal.If(name == "", refusal.Predicate, "the statement names no fleet")
 }
 
 func checkTimes(issued, expires time.Time) error {
-	if issued.Year() < 2000 || issued.Year() > 9998 || !expires.After(issued) {
-		return refusal.New(refusal.Validity, "issued at %s, expires at %s", issued.Format(time.RFC3339), expires.Format(time.RFC3339))
-	}
-	return nil
+	return refusal.If(issued.Year() < 2000 || issued.Year() > 9998 || !expires.After(issued), refusal.Validity,
+		"issued at %s, expires at %s", issued.Format(time.RFC3339), expires.Format(time.RFC3339))
 }
 
 // PayloadReport is the type of what a node says of itself. It is not a statement of

@@ -60,10 +60,8 @@ func VerifyEpoch(bundles [][]byte, keys []Verifier, fleet string, epoch uint64) 
 	if err != nil {
 		return err
 	}
-	if v.Predicate.Fleet != fleet || v.Predicate.Epoch != epoch {
-		return refusal.New(refusal.Subject, "the permission is for epoch %d of fleet %q", v.Predicate.Epoch, v.Predicate.Fleet)
-	}
-	return nil
+	return refusal.If(v.Predicate.Fleet != fleet || v.Predicate.Epoch != epoch, refusal.Subject,
+		"the permission is for epoch %d of fleet %q", v.Predicate.Epoch, v.Predicate.Fleet)
 }
 
 // VerifyKeys does for a version of fleet:keys what [VerifyOverlay] does for an overlay.

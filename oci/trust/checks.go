@@ -17,10 +17,7 @@ import (
 )
 
 func documentCapped(d *decision) error {
-	if n := len(d.candidate.Document); n > oci.MaxOverlay {
-		return refusal.New(refusal.Oversize, "overlay of %d bytes", n)
-	}
-	return nil
+	return refusal.If(len(d.candidate.Document) > oci.MaxOverlay, refusal.Oversize, "overlay of %d bytes", len(d.candidate.Document))
 }
 
 func enoughKeysSigned(d *decision) error {
@@ -45,25 +42,17 @@ func fleetIsOurs(d *decision) error { return isFleet(d.said.Fleet, d.bootstrap.F
 
 // isFleet refuses what is signed for another fleet.
 func isFleet(said, own string) error {
-	if said != own {
-		return refusal.New(refusal.WrongFleet, "signed for fleet %q, this is %q", said, own)
-	}
-	return nil
+	return refusal.If(said != own, refusal.WrongFleet, "signed for fleet %q, this is %q", said, own)
 }
 
 func nameIsOurs(d *decision) error {
-	if d.id.Node != "" && d.said.Node != d.id.Node {
-		return refusal.New(refusal.WrongNode, "signed for node %q, this is %q", d.said.Node, d.id.Node)
-	}
-	return nil
+	return refusal.If(d.id.Node != "" && d.said.Node != d.id.Node, refusal.WrongNode, "signed for node %q, this is %q", d.said.Node,
+		d.id.Node)
 }
 
 func hardwareIsOurs(d *decision) error {
-	if !d.id.is(d.said.Match) {
-		return refusal.New(refusal.WrongMachine, "signed for node %q with %v %v, this machine has %v %v",
-			d.said.Node, d.said.Match.MACs, d.said.Match.UUIDs, d.id.MACs, d.id.UUIDs)
-	}
-	return nil
+	return refusal.If(!d.id.is(d.said.Match), refusal.WrongMachine, "signed for node %q with %v %v, this machine has %v %v", d.said.Node,
+		d.said.Match.MACs, d.said.Match.UUIDs, d.id.MACs, d.id.UUIDs)
 }
 
 // coreParses reads what a loader of any release reads. A document that has nothing but what this
@@ -79,18 +68,14 @@ func coreParses(d *decision) error {
 	if d.overlay.APIVersion != spec.APIVersion || d.overlay.Kind != spec.KindOverlay {
 		return refusal.New(refusal.Overlay, "the document is %.40q %.40q", d.overlay.APIVersion, d.overlay.Kind)
 	}
-	if e := d.overlay.OnExpired; e != "" && e != "run" && e != "hold" {
-		return refusal.New(refusal.Overlay, "onExpired is %.40q", e)
-	}
-	return nil
+	e := d.overlay.OnExpired
+	return refusal.If(e != "" && e != "run" && e != "hold", refusal.Overlay, "onExpired is %.40q", e)
 }
 
 // needsAreKnown comes before the sections are read: what is missing has a name.
 func needsAreKnown(d *decision) error {
-	if missing := spec.Missing(d.overlay.Needs, spec.Features()); missing != nil && !d.coreOnly {
-		return refusal.New(refusal.NeedsAgent, "the overlay needs %.200q", missing)
-	}
-	return nil
+	missing := spec.Missing(d.overlay.Needs, spec.Features())
+	return refusal.If(missing != nil && !d.coreOnly, refusal.NeedsAgent, "the overlay needs %.200q", missing)
 }
 
 // sectionsParse reads the sections that this release has. What a later one added, and
@@ -214,27 +199,21 @@ func epochIsPermitted(d *decision) error {
 	if err != nil {
 		return err
 	}
-	if err := sign.VerifyEpoch(d.candidate.Bundles, keys, d.bootstrap.Fleet, d.said.Epoch); err != nil {
-		return refusal.New(refusal.Epoch, "epoch %d without permission: %w", d.said.Epoch, err)
-	}
-	return nil
+	err = sign.VerifyEpoch(d.candidate.Bundles, keys, d.bootstrap.Fleet, d.said.Epoch)
+	return refusal.If(err != nil, refusal.Epoch, "epoch %d without permission: %w", d.said.Epoch, err)
 }
 
 func notBelowFloor(d *decision) error {
-	if d.said.Epoch == d.floor.Epoch && d.said.Generation < d.floor.Generation {
-		return refusal.New(refusal.Rollback, "generation %d, this node has accepted %d", d.said.Generation, d.floor.Generation)
-	}
-	return nil
+	return refusal.If(d.said.Epoch == d.floor.Epoch && d.said.Generation < d.floor.Generation, refusal.Rollback,
+		"generation %d, this node has accepted %d", d.said.Generation, d.floor.Generation)
 }
 
 // sameGenerationSameContent: two contents of one generation are a publisher's
 // mistake or somebody's choice; a refreshed signature of the same content is neither.
 func sameGenerationSameContent(d *decision) error {
 	same := d.said.Epoch == d.floor.Epoch && d.said.Generation == d.floor.Generation
-	if same && d.known.Overlay != "" && d.known.Overlay != d.digest {
-		return refusal.New(refusal.Replay, "generation %d is %s here, now %s", d.said.Generation, d.known.Overlay, d.digest)
-	}
-	return nil
+	return refusal.If(same && d.known.Overlay != "" && d.known.Overlay != d.digest, refusal.Replay, "generation %d is %s here, now %s",
+		d.said.Generation, d.known.Overlay, d.digest)
 }
 
 func notBelowFleet(d *decision) error {
@@ -247,10 +226,9 @@ func notBelowFleet(d *decision) error {
 
 // signedForLayer: the pair of overlay and layer was signed, not each of them.
 func signedForLayer(d *decision) error {
-	if on := d.known.On; on != "" && on != d.said.Layer && !slices.Contains(d.said.RunsOn, on) {
-		return refusal.New(refusal.WrongLayer, "signed for layer %s and %d others, not for %s", d.said.Layer, len(d.said.RunsOn), on)
-	}
-	return nil
+	on := d.known.On
+	return refusal.If(on != "" && on != d.said.Layer && !slices.Contains(d.said.RunsOn, on), refusal.WrongLayer,
+		"signed for layer %s and %d others, not for %s", d.said.Layer, len(d.said.RunsOn), on)
 }
 
 func notRejected(d *decision) error {
@@ -268,10 +246,7 @@ func notRejected(d *decision) error {
 
 // notHeldExpired keeps an expired overlay from replacing one that is held.
 func notHeldExpired(d *decision) error {
-	if d.holds() && d.now.After(d.said.Expires) {
-		return refusal.New(refusal.Expired, "expired at %s, it is %s or later", d.said.Expires, d.now)
-	}
-	return nil
+	return refusal.If(d.holds() && d.now.After(d.said.Expires), refusal.Expired, "expired at %s, it is %s or later", d.said.Expires, d.now)
 }
 
 // notHeldUnconfirmed keeps a node that holds from taking another overlay while
@@ -280,10 +255,8 @@ func notHeldUnconfirmed(d *decision) error {
 	if !d.holds() {
 		return nil
 	}
-	if why := d.known.Fleet.Unconfirmed(); why != "" {
-		return refusal.New(refusal.Expired, "%s", why)
-	}
-	return nil
+	why := d.known.Fleet.Unconfirmed()
+	return refusal.If(why != "", refusal.Expired, "%s", why)
 }
 
 // holds reports whether the site says to hold and the node has another overlay

@@ -109,10 +109,8 @@ var rtcChecks = check.List[instant]{
 }
 
 func rtcAfterBuild(i instant) error {
-	if i.clock.RTC.IsZero() || i.clock.RTC.Before(i.clock.build()) {
-		return refusal.New(refusal.Validity, "the hardware clock says %s, the agent was built at %s", i.clock.RTC, i.clock.build())
-	}
-	return nil
+	return refusal.If(i.clock.RTC.IsZero() || i.clock.RTC.Before(i.clock.build()), refusal.Validity,
+		"the hardware clock says %s, the agent was built at %s", i.clock.RTC, i.clock.build())
 }
 
 func rtcNearStatements(i instant) error {
@@ -123,10 +121,8 @@ func rtcNearStatements(i instant) error {
 			newest = said
 		}
 	}
-	if i.clock.RTC.After(newest.Add(silence)) {
-		return refusal.New(refusal.Validity, "the hardware clock says %s, the newest statement has %s", i.clock.RTC, newest)
-	}
-	return nil
+	return refusal.If(i.clock.RTC.After(newest.Add(silence)), refusal.Validity, "the hardware clock says %s, the newest statement has %s",
+		i.clock.RTC, newest)
 }
 
 // dateChecks say which dates of statements count.
@@ -136,15 +132,10 @@ var dateChecks = check.List[instant]{
 }
 
 func dateNearRTC(i instant) error {
-	if i.sure && i.date.After(i.clock.RTC.Add(skew)) {
-		return refusal.New(refusal.Validity, "issued at %s, it is %s", i.date, i.clock.RTC)
-	}
-	return nil
+	return refusal.If(i.sure && i.date.After(i.clock.RTC.Add(skew)), refusal.Validity, "issued at %s, it is %s", i.date, i.clock.RTC)
 }
 
 func dateInService(i instant) error {
-	if !i.sure && i.date.After(i.clock.build().Add(service)) {
-		return refusal.New(refusal.Validity, "issued at %s, the agent was built at %s", i.date, i.clock.build())
-	}
-	return nil
+	return refusal.If(!i.sure && i.date.After(i.clock.build().Add(service)), refusal.Validity, "issued at %s, the agent was built at %s",
+		i.date, i.clock.build())
 }

@@ -96,10 +96,7 @@ func (r Rules) decideFleet(d *fleetDecision) (*FleetState, error) {
 }
 
 func fleetCapped(d *fleetDecision) error {
-	if n := len(d.candidate.Document); n > oci.MaxFleet {
-		return refusal.New(refusal.Oversize, "fleet document of %d bytes", n)
-	}
-	return nil
+	return refusal.If(len(d.candidate.Document) > oci.MaxFleet, refusal.Oversize, "fleet document of %d bytes", len(d.candidate.Document))
 }
 
 func fleetIsSigned(d *fleetDecision) error {
@@ -120,34 +117,26 @@ func fleetDocumentParses(d *fleetDecision) (err error) {
 	if d.leftOut, err = spec.DecodeKnown(d.candidate.Document, &d.doc); err != nil {
 		return refusal.New(refusal.Overlay, "%w", err)
 	}
-	if d.doc.APIVersion != spec.APIVersion || d.doc.Kind != spec.KindFleet {
-		return refusal.New(refusal.Overlay, "the document is %.40q %.40q", d.doc.APIVersion, d.doc.Kind)
-	}
-	return nil
+	return refusal.If(d.doc.APIVersion != spec.APIVersion || d.doc.Kind != spec.KindFleet, refusal.Overlay, "the document is %.40q %.40q",
+		d.doc.APIVersion, d.doc.Kind)
 }
 
 // fleetNeedsAreKnown: no need has a name yet; a later release may add some.
 func fleetNeedsAreKnown(d *fleetDecision) error {
-	if len(d.doc.Needs) > 0 {
-		return refusal.New(refusal.NeedsAgent, "fleet:current needs %.200q", d.doc.Needs)
-	}
-	return nil
+	return refusal.If(len(d.doc.Needs) > 0, refusal.NeedsAgent, "fleet:current needs %.200q", d.doc.Needs)
 }
 
 func fleetDocumentAgrees(d *fleetDecision) error {
-	if d.doc.Fleet != d.said.Fleet {
-		return refusal.New(refusal.Contradiction, "the document is for fleet %q, its statement for %q", d.doc.Fleet, d.said.Fleet)
-	}
-	return nil
+	return refusal.If(d.doc.Fleet != d.said.Fleet, refusal.Contradiction, "the document is for fleet %q, its statement for %q", d.doc.Fleet,
+		d.said.Fleet)
 }
 
 // fleetNumbersAreBounded: a number that no later document can reach would be
 // remembered for ever.
 func fleetNumbersAreBounded(d *fleetDecision) error {
-	if m := d.doc.Minimum; m.Epoch > sign.MaxNumber || m.Generation > sign.MaxNumber || d.doc.KeysVersion > sign.MaxNumber {
-		return refusal.New(refusal.BadNumber, "minimum epoch %d, generation %d, keys %d", m.Epoch, m.Generation, d.doc.KeysVersion)
-	}
-	return nil
+	m := d.doc.Minimum
+	return refusal.If(m.Epoch > sign.MaxNumber || m.Generation > sign.MaxNumber || d.doc.KeysVersion > sign.MaxNumber, refusal.BadNumber,
+		"minimum epoch %d, generation %d, keys %d", m.Epoch, m.Generation, d.doc.KeysVersion)
 }
 
 // fleetEpochIsPermitted holds fleet:current to the rule of overlays: an operator's
@@ -160,16 +149,11 @@ func fleetEpochIsPermitted(d *fleetDecision) error {
 	if err != nil {
 		return err
 	}
-	if err := sign.VerifyEpoch(d.candidate.Bundles, keys, d.bootstrap.Fleet, d.doc.Minimum.Epoch); err != nil {
-		return refusal.New(refusal.Epoch, "minimum epoch %d without permission: %w", d.doc.Minimum.Epoch, err)
-	}
-	return nil
+	err = sign.VerifyEpoch(d.candidate.Bundles, keys, d.bootstrap.Fleet, d.doc.Minimum.Epoch)
+	return refusal.If(err != nil, refusal.Epoch, "minimum epoch %d without permission: %w", d.doc.Minimum.Epoch, err)
 }
 
 func fleetNotBelowFloor(d *fleetDecision) error {
-	if d.doc.Minimum.Compare(d.floor) < 0 {
-		return refusal.New(refusal.Rollback, "minimum %d/%d, this node knows %d/%d",
-			d.doc.Minimum.Epoch, d.doc.Minimum.Generation, d.floor.Epoch, d.floor.Generation)
-	}
-	return nil
+	return refusal.If(d.doc.Minimum.Compare(d.floor) < 0, refusal.Rollback, "minimum %d/%d, this node knows %d/%d", d.doc.Minimum.Epoch,
+		d.doc.Minimum.Generation, d.floor.Epoch, d.floor.Generation)
 }

@@ -65,20 +65,17 @@ var layerChecks = check.List[*description]{
 }
 
 func isLayer(l *description) error {
-	if m := l.Manifest; m.ArtifactType != oci.TypeLayer || m.Config.MediaType != oci.TypeLayerConfig {
-		return refusal.New(refusal.MediaType, "the artifact is %.80q with config %.80q", m.ArtifactType, m.Config.MediaType)
-	}
-	return nil
+	m := l.Manifest
+	return refusal.If(m.ArtifactType != oci.TypeLayer || m.Config.MediaType != oci.TypeLayerConfig, refusal.MediaType,
+		"the artifact is %.80q with config %.80q", m.ArtifactType, m.Config.MediaType)
 }
 
 func descriptionParses(l *description) (err error) {
 	if l.LeftOut, err = spec.DecodeKnown(l.config, &l.Layer); err != nil {
 		return refusal.New(refusal.Layer, "%w", err)
 	}
-	if l.Layer.APIVersion != spec.APIVersion || l.Layer.Kind != spec.KindLayer {
-		return refusal.New(refusal.Layer, "the layer's description is %.40q %.40q", l.Layer.APIVersion, l.Layer.Kind)
-	}
-	return nil
+	return refusal.If(l.Layer.APIVersion != spec.APIVersion || l.Layer.Kind != spec.KindLayer, refusal.Layer,
+		"the layer's description is %.40q %.40q", l.Layer.APIVersion, l.Layer.Kind)
 }
 
 // contentIsHeld refuses a description that names content which the manifest does
@@ -142,15 +139,9 @@ func ForMachine(layer spec.Layer, b spec.Bootstrap, arch string) error {
 }
 
 func archIsOurs(p pairing) error {
-	if p.layer.Arch != p.arch {
-		return refusal.New(refusal.WrongArch, "the layer is for %.40q, this machine is %q", p.layer.Arch, p.arch)
-	}
-	return nil
+	return refusal.If(p.layer.Arch != p.arch, refusal.WrongArch, "the layer is for %.40q, this machine is %q", p.layer.Arch, p.arch)
 }
 
 func layerIsOurs(p pairing) error {
-	if p.layer.Fleet != p.fleet {
-		return refusal.New(refusal.WrongFleet, "the layer is for fleet %.80q, want %q", p.layer.Fleet, p.fleet)
-	}
-	return nil
+	return refusal.If(p.layer.Fleet != p.fleet, refusal.WrongFleet, "the layer is for fleet %.80q, want %q", p.layer.Fleet, p.fleet)
 }

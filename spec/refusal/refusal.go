@@ -36,6 +36,14 @@ func New(code Code, format string, args ...any) *Refusal {
 	return &Refusal{Code: code, What: err.Error(), Err: errors.Unwrap(err)}
 }
 
+// If returns a refusal where that is wrong, else nil.
+func If(wrong bool, code Code, format string, args ...any) error {
+	if !wrong {
+		return nil
+	}
+	return New(code, format, args...)
+}
+
 func (r *Refusal) Error() string { return r.What }
 func (r *Refusal) Unwrap() error { return r.Err }
 

@@ -3,6 +3,7 @@
 package chain
 
 import (
+	"cmp"
 	"slices"
 
 	"github.com/caisson-os/caisson/internal/check"
@@ -59,10 +60,7 @@ var unsigned = checkList{
 }
 
 func capped(s *step) error {
-	if n := len(s.candidate.Document); n > oci.MaxKeys {
-		return refusal.New(refusal.Oversize, "keys document of %d bytes", n)
-	}
-	return nil
+	return refusal.If(len(s.candidate.Document) > oci.MaxKeys, refusal.Oversize, "keys document of %d bytes", len(s.candidate.Document))
 }
 
 func signedBefore(s *step) error {
@@ -87,25 +85,18 @@ func signed(s *step, by spec.Role) (sign.KeysPredicate, error) {
 }
 
 func parses(s *step) (err error) {
-	if s.leftOut, err = spec.DecodeKnown(s.candidate.Document, &s.doc); err != nil {
-		return refusal.New(refusal.Keys, "%w", err)
-	}
-	return nil
+	s.leftOut, err = spec.DecodeKnown(s.candidate.Document, &s.doc)
+	return refusal.If(err != nil, refusal.Keys, "%w", err)
 }
 
 // needsAreKnown: no need has a name yet; a later release may add some.
 func needsAreKnown(s *step) error {
-	if len(s.doc.Needs) > 0 {
-		return refusal.New(refusal.NeedsAgent, "fleet:keys needs %.200q", s.doc.Needs)
-	}
-	return nil
+	return refusal.If(len(s.doc.Needs) > 0, refusal.NeedsAgent, "fleet:keys needs %.200q", s.doc.Needs)
 }
 
 func fleetIsOurs(s *step) error {
-	if s.said.Fleet != s.from.Keys.Fleet {
-		return refusal.New(refusal.WrongFleet, "signed for fleet %q, this is %q", s.said.Fleet, s.from.Keys.Fleet)
-	}
-	return nil
+	return refusal.If(s.said.Fleet != s.from.Keys.Fleet, refusal.WrongFleet, "signed for fleet %q, this is %q", s.said.Fleet,
+		s.from.Keys.Fleet)
 }
 
 // agrees keeps two sources of one truth from drifting apart.
@@ -119,19 +110,14 @@ func agrees(s *step) error {
 
 // isNext: a version that is skipped may have revoked the keys that sign the one after it.
 func isNext(s *step) error {
-	if want := s.from.Keys.Version + 1; s.doc.Version != want {
-		return refusal.New(refusal.Rollback, "version %d of the keys where %d is due", s.doc.Version, want)
-	}
-	return nil
+	want := s.from.Keys.Version + 1
+	return refusal.If(s.doc.Version != want, refusal.Rollback, "version %d of the keys where %d is due", s.doc.Version, want)
 }
 
 // follows: two histories that have a version in common only by its number are a fork.
 func follows(s *step) error {
-	if s.doc.Previous != s.from.Digest {
-		return refusal.New(refusal.Replay, "version %d of the keys follows %.80q, version %d here is %s",
-			s.doc.Version, s.doc.Previous, s.from.Keys.Version, s.from.Digest)
-	}
-	return nil
+	return refusal.If(s.doc.Previous != s.from.Digest, refusal.Replay, "version %d of the keys follows %.80q, version %d here is %s",
+		s.doc.Version, s.doc.Previous, s.from.Keys.Version, s.from.Digest)
 }
 
 func isSound(s *step) error { return sound(&s.doc) }
@@ -155,20 +141,17 @@ func signedByItself(s *step) error {
 // sound returns why nobody can follow a version, nil where one can. It looks at no
 // signature.
 func sound(k *spec.Keys) error {
-	if k.APIVersion != spec.APIVersion || k.Kind != spec.KindKeys {
-		return refusal.New(refusal.Keys, "the document is %.40q %.40q", k.APIVersion, k.Kind)
-	}
-	if err := rules.Fleet(k.Fleet); err != nil {
-		return refusal.New(refusal.BadName, "%w", err)
-	}
-	if k.Version < 1 || k.Version > sign.MaxNumber {
-		return refusal.New(refusal.BadNumber, "version %d of the keys", k.Version)
-	}
-	if (k.Version == 1) != (k.Previous == "") || k.Previous != "" && !oci.ValidDigest(k.Previous) {
-		return refusal.New(refusal.Keys, "version %d names %.80q as the version before it", k.Version, k.Previous)
-	}
-	if n := len(k.Revoked); n > MaxRevoked || !slices.IsSorted(k.Revoked) || len(slices.Compact(slices.Clone(k.Revoked))) != n {
-		return refusal.New(refusal.Keys, "revoked has %d ids; at most %d, sorted, each once", n, MaxRevoked)
+	name, n := rules.Fleet(k.Fleet), len(k.Revoked)
+	once := slices.IsSorted(k.Revoked) && len(slices.Compact(slices.Clone(k.Revoked))) == n
+	if err := cmp.Or(
+		refusal.If(k.APIVersion != spec.APIVersion || k.Kind != spec.KindKeys, refusal.Keys,
+			"the document is %.40q %.40q", k.APIVersion, k.Kind),
+		refusal.If(name != nil, refusal.BadName, "%w", name),
+		refusal.If(k.Version < 1 || k.Version > sign.MaxNumber, refusal.BadNumber, "version %d of the keys", k.Version),
+		refusal.If((k.Version == 1) != (k.Previous == "") || k.Previous != "" && !oci.ValidDigest(k.Previous), refusal.Keys,
+			"version %d names %.80q as the version before it", k.Version, k.Previous),
+		refusal.If(n > MaxRevoked || !once, refusal.Keys, "revoked has %d ids; at most %d, sorted, each once", n, MaxRevoked)); err != nil {
+		return err
 	}
 	owner := map[string]string{} // the role of a key's id
 	for _, r := range k.Roles.All() {

@@ -80,10 +80,7 @@ func (n Node) Accept(c trust.Candidate) (*Accepted, error) {
 }
 
 func capped(d *decision) error {
-	if n := len(d.candidate.Document); n > oci.MaxRescue {
-		return refusal.New(refusal.Oversize, "rescue document of %d bytes", n)
-	}
-	return nil
+	return refusal.If(len(d.candidate.Document) > oci.MaxRescue, refusal.Oversize, "rescue document of %d bytes", len(d.candidate.Document))
 }
 
 func signed(d *decision) error {
@@ -102,32 +99,22 @@ func signed(d *decision) error {
 }
 
 func fleetIsOurs(d *decision) error {
-	if d.said.Fleet != d.node.Fleet {
-		return refusal.New(refusal.WrongFleet, "signed for fleet %q, this is %q", d.said.Fleet, d.node.Fleet)
-	}
-	return nil
+	return refusal.If(d.said.Fleet != d.node.Fleet, refusal.WrongFleet, "signed for fleet %q, this is %q", d.said.Fleet, d.node.Fleet)
 }
 
 func nodeIsOurs(d *decision) error {
-	if !slices.Contains(d.node.Names, d.said.Node) {
-		return refusal.New(refusal.WrongNode, "signed for node %q, this is %q", d.said.Node, d.node.Names)
-	}
-	return nil
+	return refusal.If(!slices.Contains(d.node.Names, d.said.Node), refusal.WrongNode, "signed for node %q, this is %q", d.said.Node,
+		d.node.Names)
 }
 
 func parses(d *decision) error {
-	if _, err := spec.DecodeKnown(d.candidate.Document, &d.doc); err != nil {
-		return refusal.New(refusal.Rescue, "%w", err)
-	}
-	return nil
+	_, err := spec.DecodeKnown(d.candidate.Document, &d.doc)
+	return refusal.If(err != nil, refusal.Rescue, "%w", err)
 }
 
 // needsAreKnown: no need has a name yet; a later release may add some.
 func needsAreKnown(d *decision) error {
-	if len(d.doc.Needs) > 0 {
-		return refusal.New(refusal.NeedsAgent, "it needs %.200q", d.doc.Needs)
-	}
-	return nil
+	return refusal.If(len(d.doc.Needs) > 0, refusal.NeedsAgent, "it needs %.200q", d.doc.Needs)
 }
 
 // agrees keeps two sources of one truth from drifting apart.
@@ -156,10 +143,8 @@ func isSound(d *decision) error {
 			return refusal.New(refusal.Rescue, "ssh key %.80q: %s", line, problem)
 		}
 	}
-	if r.Reason == "" || len(r.Reason) > spec.MaxRescueReason {
-		return refusal.New(refusal.Rescue, "a reason of %d bytes; it needs one, of at most %d", len(r.Reason), spec.MaxRescueReason)
-	}
-	return nil
+	return refusal.If(r.Reason == "" || len(r.Reason) > spec.MaxRescueReason, refusal.Rescue,
+		"a reason of %d bytes; it needs one, of at most %d", len(r.Reason), spec.MaxRescueReason)
 }
 
 // keyProblem returns what is wrong with a line that the node puts options before.
@@ -182,8 +167,5 @@ func keyProblem(line string) string {
 }
 
 func codeIsShown(d *decision) error {
-	if d.node.Code == "" || d.said.Code != d.node.Code {
-		return refusal.New(refusal.WrongCode, "it is for another code than this node shows now")
-	}
-	return nil
+	return refusal.If(d.node.Code == "" || d.said.Code != d.node.Code, refusal.WrongCode, "it is for another code than this node shows now")
 }

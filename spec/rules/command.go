@@ -3,6 +3,7 @@
 package rules
 
 import (
+	"cmp"
 	"fmt"
 	"net/url"
 	"path"
@@ -21,24 +22,16 @@ const MaxCommand = 64 << 10
 
 // Operation checks a published operation.
 func Operation(o spec.Operation) error {
-	commands := []spec.Command{o.Exec}
+	var check, order error
 	if o.Check != nil {
-		commands = append(commands, *o.Check)
-	}
-	for _, c := range commands {
-		if err := command(c); err != nil {
-			return err
-		}
+		check = command(*o.Check)
 	}
 	if o.Order != nil {
-		if err := Order(*o.Order); err != nil {
-			return err
-		}
+		order = Order(*o.Order)
 	}
-	if !digest.Valid(o.ID) {
-		return invalid("digest", "", "%.80q is not the id of an operation", o.ID)
-	}
-	return oneOf(o.Type, "a type of operation", []string{spec.Cron, spec.OneShot})
+	return cmp.Or(command(o.Exec), check, order,
+		refuse(!digest.Valid(o.ID), "digest", "", "%.80q is not the id of an operation", o.ID),
+		oneOf(o.Type, "a type of operation", []string{spec.Cron, spec.OneShot}))
 }
 
 // Order checks the preconditions, the slot and the drain of an act that disturbs.
@@ -48,27 +41,19 @@ func Order(o spec.Order) error {
 			return err
 		}
 	}
+	var slot, drain error
 	if o.Slot != "" {
-		if err := SlotGroup(o.Slot); err != nil {
-			return err
-		}
+		slot = SlotGroup(o.Slot)
 	}
 	if d := o.Drain; d != nil {
-		for _, c := range []spec.Command{d.Check, d.Exec, d.Undo} {
-			if err := command(c); err != nil {
-				return err
-			}
-		}
+		drain = cmp.Or(command(d.Check), command(d.Exec), command(d.Undo))
 	}
-	return nil
+	return cmp.Or(slot, drain)
 }
 
 func command(c spec.Command) error {
-	if err := Argv(c.Argv); err != nil {
-		return err
-	}
-	return refuse(c.Timeout <= 0 || c.Timeout > MaxCommandTime, "range", "", "a command has %d seconds, from 1 to %d are possible", c.Timeout,
-		MaxCommandTime)
+	return cmp.Or(Argv(c.Argv), refuse(c.Timeout <= 0 || c.Timeout > MaxCommandTime, "range", "",
+		"a command has %d seconds, from 1 to %d are possible", c.Timeout, MaxCommandTime))
 }
 
 // Argv checks a program and its arguments, as execve(2) gets them. No shell reads
@@ -162,10 +147,8 @@ var reservedScripts = []string{"run.json", "log", "log.old", "log.launch"}
 
 // Script checks the name of a script, which is the name of its file on a node.
 func Script(name string) error {
-	if err := ID(name); err != nil {
-		return err
-	}
-	return refuse(slices.Contains(reservedScripts, name), "id", "take another one", "the name %q is used by a file beside the script", name)
+	return cmp.Or(ID(name), refuse(slices.Contains(reservedScripts, name), "id", "take another one",
+		"the name %q is used by a file beside the script", name))
 }
 
 // Interpreter returns the words that run a script before its own name: what its
@@ -243,10 +226,8 @@ const (
 
 // within checks a number that may be left out.
 func within(n, low, high int64, what string) error {
-	if n != 0 && (n < low || n > high) {
-		return invalid("range", fmt.Sprintf("from %d to %d", low, high), "%d is not a number of %s that a script can be given", n, what)
-	}
-	return nil
+	return refuse(n != 0 && (n < low || n > high), "range", fmt.Sprintf("from %d to %d", low, high),
+		"%d is not a number of %s that a script can be given", n, what)
 }
 
 // optional checks a word that may be left out.

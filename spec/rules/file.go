@@ -3,6 +3,7 @@
 package rules
 
 import (
+	"cmp"
 	"fmt"
 	"path"
 	"slices"
@@ -51,10 +52,7 @@ func file(x spec.File) (f fields) {
 
 // Path checks a path on the wire: absolute, clean, without control characters.
 func Path(p string) error {
-	if err := AuthoredPath(p); err != nil || path.Clean(p) != p {
-		return invalid("path", "", "%.150q is not an absolute, clean path", p)
-	}
-	return nil
+	return refuse(AuthoredPath(p) != nil || path.Clean(p) != p, "path", "", "%.150q is not an absolute, clean path", p)
 }
 
 // AuthoredPath checks a path as it is written: absolute and without "..".
@@ -73,10 +71,8 @@ func Pattern(p string) error {
 	if err := Path(p); err != nil {
 		return err
 	}
-	if _, err := path.Match(p, ""); err != nil {
-		return invalid("path", "", "%.150q is not a pattern", p)
-	}
-	return nil
+	_, err := path.Match(p, "")
+	return refuse(err != nil, "path", "", "%.150q is not a pattern", p)
 }
 
 // caissons are places of caisson's own, with all that lies below them: state, programs,
@@ -141,10 +137,8 @@ func aboveReserved(p string) bool {
 
 // replaces says whose a clean path is, where nothing may be put in its place.
 func replaces(p string) error {
-	if slices.Contains(databases, p) {
-		return invalid("reserved", "users and groups are written as uamlite", "%s is a file of accounts, which programs of the node write", p)
-	}
-	return Reserved(p)
+	return cmp.Or(refuse(slices.Contains(databases, p), "reserved", "users and groups are written as uamlite",
+		"%s is a file of accounts, which programs of the node write", p), Reserved(p))
 }
 
 // Hides says whose a clean path is, where nothing may be mounted on it or kept for it.
@@ -161,15 +155,12 @@ func Hides(p string) error {
 
 // Persist checks a directory that is kept on the state disk.
 func Persist(p string) error {
-	if err := Path(p); err != nil {
-		return err
-	}
-	if p == "/var" {
-		return invalid("dangerous", "name directories below it, such as /var/log", "/var holds parts of the layer, such as dpkg's state")
-	}
 	within := func(dir string) bool { return Within(canonical(p), dir) }
-	return refuse(Hides(p) != nil || slices.ContainsFunc([]string{"/dev", "/proc", "/run", "/sys", "/usr"}, within), "dangerous",
-		"name directories below it", "%s belongs to the layer or to the running system and cannot be kept", p)
+	return cmp.Or(Path(p),
+		refuse(p == "/var", "dangerous", "name directories below it, such as /var/log",
+			"/var holds parts of the layer, such as dpkg's state"),
+		refuse(Hides(p) != nil || slices.ContainsFunc([]string{"/dev", "/proc", "/run", "/sys", "/usr"}, within), "dangerous",
+			"name directories below it", "%s belongs to the layer or to the running system and cannot be kept", p))
 }
 
 // Mode is a file mode: all twelve bits, or steps from the mode that a file has,
@@ -239,9 +230,7 @@ func symbolic(clause string) (steps []step, ok bool) {
 	for _, class := range []byte(clause[:len(clause)-len(actions)]) {
 		affected |= classes[class]
 	}
-	if affected == 0 {
-		affected = allBits
-	}
+	affected = cmp.Or(affected, allBits)
 	for actions != "" {
 		s := step{op: actions[0], affected: affected}
 		if !strings.ContainsRune("+-=", rune(s.op)) {

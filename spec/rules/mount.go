@@ -3,6 +3,7 @@
 package rules
 
 import (
+	"cmp"
 	"path"
 	"slices"
 	"strconv"
@@ -117,16 +118,10 @@ func mountType(name string, bind bool) error {
 }
 
 func mountDevice(device string, bind bool) error {
-	if device == "" {
-		return invalid("required", "", "the value is empty")
-	}
-	if err := oneLine(device); err != nil {
-		return err
-	}
-	if tag, _ := MountTag(device); bind && tag != "" {
-		return invalid("device", "", "%.150q names a device, not a directory to bind", device)
-	}
-	return refuse(bind && !path.IsAbs(device), "device", "", "%.150q, to be bound, is not an absolute path", device)
+	tag, _ := MountTag(device)
+	return cmp.Or(refuse(device == "", "required", "", "the value is empty"), oneLine(device),
+		refuse(bind && tag != "", "device", "", "%.150q names a device, not a directory to bind", device),
+		refuse(bind && !path.IsAbs(device), "device", "", "%.150q, to be bound, is not an absolute path", device))
 }
 
 // maxPriority is that of swapon(2).

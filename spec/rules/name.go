@@ -3,6 +3,7 @@
 package rules
 
 import (
+	"cmp"
 	"slices"
 	"strconv"
 	"strings"
@@ -128,10 +129,8 @@ func printable(s string) bool {
 
 // oneLine refuses text that would be more than one line of a file, and what [Hidden] finds.
 func oneLine(text string) error {
-	if strings.ContainsAny(text, "\x00\n\r") {
-		return invalid("text", "", "a value must be one line")
-	}
-	return refuse(hasHidden(text), "text", "", "a value must have no control characters, separators of lines and marks of direction")
+	return cmp.Or(refuse(strings.ContainsAny(text, "\x00\n\r"), "text", "", "a value must be one line"),
+		refuse(hasHidden(text), "text", "", "a value must have no control characters, separators of lines and marks of direction"))
 }
 
 // Hidden reports a character that has no place in one line of text: people do not see it, and

@@ -119,10 +119,8 @@ func nicValue(s spec.NICSetting) error {
 	case s.Name == "duplex":
 		return oneOf(s.Value, "half or full", []string{"half", "full"})
 	}
-	if n, err := strconv.ParseUint(s.Value, 10, 32); err != nil || strconv.FormatUint(n, 10) != s.Value {
-		return invalid("type", "digits", "%.50q is not a number", s.Value)
-	}
-	return nil
+	n, err := strconv.ParseUint(s.Value, 10, 32)
+	return refuse(err != nil || strconv.FormatUint(n, 10) != s.Value, "type", "digits", "%.50q is not a number", s.Value)
 }
 
 // fillers lists the SMBIOS UUIDs that boards of several makers have as they leave the

@@ -3,6 +3,7 @@
 package rules
 
 import (
+	"cmp"
 	"net/url"
 	"path"
 	"slices"
@@ -36,20 +37,14 @@ func Service(s spec.Service) error {
 
 // ServiceUnit checks the unit of a service.
 func ServiceUnit(name string) error {
-	if err := Unit(name); err != nil {
-		return err
-	}
-	if strings.Contains(name, "@.") {
-		return invalid("unit", "name an instance, as in getty@tty1.service", "%s is a template", name)
-	}
-	return foreignUnit(name)
+	return cmp.Or(Unit(name),
+		refuse(strings.Contains(name, "@."), "unit", "name an instance, as in getty@tty1.service", "%s is a template", name),
+		foreignUnit(name))
 }
 
 func serviceUser(name string) error {
-	if strings.Trim(name, digits) == "" {
-		return invalid("user-name", "name a user that the layer has", "%q is a number", name)
-	}
-	return Owner(name)
+	return cmp.Or(refuse(strings.Trim(name, digits) == "", "user-name", "name a user that the layer has", "%q is a number", name),
+		Owner(name))
 }
 
 // ServiceDirectory checks one directory of a service.
@@ -77,11 +72,9 @@ var wholeTo = []string{"/etc/systemd", "/etc/systemd/system", "/etc/systemd/netw
 	"/var/lib", "/var/log", "/var/cache", "/var/spool"}
 
 func serviceTo(p string) error {
-	if err := Path(p); err != nil {
+	whole := strings.Count(p, "/") < 2 || slices.Contains(wholeTo, p)
+	if err := cmp.Or(Path(p), refuse(whole, "dangerous", "name something below it", "%s is not one service's own", p)); err != nil {
 		return err
-	}
-	if strings.Count(p, "/") < 2 || slices.Contains(wholeTo, p) {
-		return invalid("dangerous", "name something below it", "%s is not one service's own", p)
 	}
 	if i := slices.IndexFunc(others, func(dir string) bool { return Within(p, dir) }); i >= 0 {
 		return invalid("dangerous", "", "%s lies in %s, where a service has no place", p, others[i])

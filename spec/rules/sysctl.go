@@ -3,6 +3,7 @@
 package rules
 
 import (
+	"cmp"
 	"math/bits"
 	"path"
 	"regexp"
@@ -142,7 +143,7 @@ func Settable(s spec.Sysctl) error {
 	name := SysctlName(s.Key)
 	if key, value, ok := strings.Cut(name, "="); ok {
 		return &Error{Field: "key", Rule: "sysctl-key", Hint: "write " + strings.TrimSpace(key) + ": " +
-			orNothing(strings.TrimSpace(value)), Message: strconv.Quote(name) + " holds its value, too"}
+			cmp.Or(strings.TrimSpace(value), `""`), Message: strconv.Quote(name) + " holds its value, too"}
 	}
 	if slices.Contains(writeOnly, s.Key) {
 		return &Error{Field: "key", Rule: "sysctl-key", Hint: "a script of conf.exec, or an operation, writes it at its time",
@@ -184,13 +185,6 @@ func Settable(s spec.Sysctl) error {
 		return bad("a number, or several with blanks between")
 	}
 	return nil
-}
-
-func orNothing(value string) string {
-	if value == "" {
-		return `""`
-	}
-	return value
 }
 
 var (

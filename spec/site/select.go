@@ -127,9 +127,7 @@ func (g Groups) Where(node string) (labels, sets []string) {
 	if !ok {
 		return nil, nil
 	}
-	for _, key := range slices.Sorted(maps.Keys(n.Labels)) {
-		labels = append(labels, key+"="+n.Labels[key])
-	}
+	labels = plain.Each(slices.Sorted(maps.Keys(n.Labels)), func(key string) string { return key + "=" + n.Labels[key] })
 	return labels, plain.Pick(g.sets, func(set maintenance.Set) (string, bool) { return set.Name, set.Has(n) })
 }
 

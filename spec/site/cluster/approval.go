@@ -39,7 +39,7 @@ func NewApproval(namespace, name string, s ApprovalSpec) (a Approval) {
 }
 
 // YAML is the object as kubectl reads it.
-func (a Approval) YAML() ([]byte, error) { return encodeYAML(a) }
+func (a Approval) YAML() ([]byte, error) { return tree.Encode(a) }
 
 // Known remembers objects as they were read last, so that one of thousands is read again when
 // it alone is another. An object is the same while it is the same map in memory: what keeps

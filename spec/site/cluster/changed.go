@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/caisson-os/caisson/internal/plain"
 	"github.com/caisson-os/caisson/spec/site/report"
 	"github.com/caisson-os/caisson/spec/site/shape"
 	"github.com/caisson-os/caisson/spec/site/tree"
@@ -48,12 +49,7 @@ func schemaOf(doc *tree.Value) node {
 	if kind == nil {
 		return nil
 	}
-	for _, k := range kinds() {
-		if k.Kind == kind.Text {
-			return k.schema
-		}
-	}
-	return nil
+	return plain.First(kinds(), func(k Kind) bool { return k.Kind == kind.Text }).schema
 }
 
 var (

@@ -10,11 +10,11 @@ import (
 	"slices"
 	"strings"
 
-	"go.yaml.in/yaml/v3"
-
+	"github.com/caisson-os/caisson/internal/plain"
 	"github.com/caisson-os/caisson/spec/site/calendar"
 	"github.com/caisson-os/caisson/spec/site/document"
 	"github.com/caisson-os/caisson/spec/site/module"
+	"github.com/caisson-os/caisson/spec/site/tree"
 )
 
 // node is a part of a schema: of a JSON Schema, or of a structural one as a
@@ -238,24 +238,13 @@ func (k Kind) Definition() ([]byte, error) {
 	if k.Kind != FleetNode { // nothing but what was seen: a writer of one writes its status
 		version["subresources"] = node{"status": node{}}
 	}
-	text, err := encodeYAML(node{
+	return tree.Encode(node{
 		"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
 		"metadata": node{"name": k.Plural + "." + Group},
 		"spec": node{"group": Group, "scope": "Namespaced",
 			"names": node{"kind": k.Kind, "listKind": k.Kind + "List", "plural": k.Plural,
 				"singular": strings.ToLower(k.Kind), "categories": []string{"caisson"}},
 			"versions": []any{version}}})
-	return text, err
-}
-
-func encodeYAML(v any) ([]byte, error) {
-	var b bytes.Buffer
-	e := yaml.NewEncoder(&b)
-	e.SetIndent(2)
-	if err := e.Encode(v); err != nil {
-		return nil, err
-	}
-	return b.Bytes(), e.Close()
 }
 
 // openAPI returns the schema of a whole object.
@@ -308,14 +297,8 @@ func generic(v any) any {
 }
 
 func (k Kind) printed() []any {
-	var out []any
-	for _, c := range k.columns {
-		out = append(out, node{"name": c.name, "type": c.kind, "jsonPath": c.path})
-	}
-	for _, c := range k.wide {
-		out = append(out, node{"name": c.name, "type": c.kind, "jsonPath": c.path, "priority": 1})
-	}
-	return out
+	return append(plain.Each(k.columns, func(c column) any { return node{"name": c.name, "type": c.kind, "jsonPath": c.path} }),
+		plain.Each(k.wide, func(c column) any { return node{"name": c.name, "type": c.kind, "jsonPath": c.path, "priority": 1} })...)
 }
 
 // status returns the schema of an object's status by caisson-kube: conditions as in other kinds of

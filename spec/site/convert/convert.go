@@ -248,12 +248,7 @@ func refused(p *parsed) string {
 	if err != nil {
 		return err.Error()
 	}
-	for _, problem := range found.Problems {
-		if problem.Severity == report.Error {
-			return problem.Message
-		}
-	}
-	return ""
+	return found.FirstError().Message
 }
 
 // refuseTogether leaves out the values that a site refuses beside the others, until it

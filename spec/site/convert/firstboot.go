@@ -79,12 +79,7 @@ func denies(word string) bool {
 
 // first returns the first text that is not empty.
 func first(v *tree.Value, keys ...string) string {
-	for _, key := range keys {
-		if t := text(v, key); t != "" {
-			return t
-		}
-	}
-	return ""
+	return cmp.Or(plain.Each(keys, func(key string) string { return text(v, key) })...)
 }
 
 func text(v *tree.Value, key string) string {

@@ -295,10 +295,8 @@ func refusedDocuments(docs []any) string {
 		return err.Error()
 	}
 	_, found := site.Parse(alone{siteText(text)}, "x")
-	for _, p := range found.Problems {
-		if p.Severity == report.Error {
-			return "a site refuses it: " + p.Message
-		}
+	if p := found.FirstError(); p.Message != "" {
+		return "a site refuses it: " + p.Message
 	}
 	return ""
 }

@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/caisson-os/caisson/internal/plain"
 	"github.com/caisson-os/caisson/spec/site/tree"
 )
 
@@ -172,12 +173,7 @@ type stanza struct {
 
 // option returns the value of an option, or "".
 func (s *stanza) option(key string) string {
-	for _, o := range s.options {
-		if o.key == key {
-			return o.value
-		}
-	}
-	return ""
+	return plain.First(s.options, func(o setting) bool { return o.key == key }).value
 }
 
 // readInterfaces reads interfaces(5): cards and VLANs that are there from the start, with

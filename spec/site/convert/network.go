@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/caisson-os/caisson/internal/plain"
 	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/spec/site/module"
 )
@@ -149,11 +150,8 @@ func (i *iface) noOnLink(key, word, via string) string {
 	case !flag(word):
 		return key + "=" + word
 	}
-	var static spec.Interface
 	own, _ := i.value["addresses"].([]any)
-	for _, a := range own {
-		static.Addresses = append(static.Addresses, fmt.Sprint(a))
-	}
+	static := spec.Interface{Addresses: plain.Each(own, func(a any) string { return fmt.Sprint(a) })}
 	dynamic := static
 	dynamic.DHCP, _ = i.value["dhcp"].(string)
 	if static.OnLink(via) && !dynamic.OnLink(via) {

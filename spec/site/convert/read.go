@@ -4,6 +4,7 @@ package convert
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -19,8 +20,10 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
+	"github.com/caisson-os/caisson/internal/plain"
 	"github.com/caisson-os/caisson/spec/rules"
 	"github.com/caisson-os/caisson/spec/site/report"
+	"github.com/caisson-os/caisson/spec/site/tree"
 )
 
 // reading is one file being read.
@@ -190,11 +193,7 @@ func readFstab(r *reading) {
 
 // mountID makes a mount's id of its target.
 func mountID(target string) string {
-	id := strings.Trim(notID.ReplaceAllString(target, "-"), "-.")
-	if id == "" {
-		return "root"
-	}
-	return id
+	return cmp.Or(strings.Trim(notID.ReplaceAllString(target, "-"), "-."), "root")
 }
 
 // siteText is a file system with one file, whatever name is asked for: the form in
@@ -281,15 +280,7 @@ func readFile(name string) ([]byte, error) {
 
 // yamlOf writes plain data as YAML in which every value is quoted text, or a block of
 // lines, so that no reader makes a number or a boolean of it.
-func yamlOf(v any) ([]byte, error) {
-	var b bytes.Buffer
-	e := yaml.NewEncoder(&b)
-	e.SetIndent(2)
-	if err := e.Encode(nodeOf(v)); err != nil {
-		return nil, err
-	}
-	return b.Bytes(), e.Close()
-}
+func yamlOf(v any) ([]byte, error) { return tree.Encode(nodeOf(v)) }
 
 func nodeOf(v any) *yaml.Node {
 	if m, ok := v.(map[string]any); ok {
@@ -302,11 +293,7 @@ func nodeOf(v any) *yaml.Node {
 		return n
 	}
 	if l, ok := v.([]any); ok {
-		n := &yaml.Node{Kind: yaml.SequenceNode}
-		for _, e := range l {
-			n.Content = append(n.Content, nodeOf(e))
-		}
-		return n
+		return &yaml.Node{Kind: yaml.SequenceNode, Content: plain.Each(l, nodeOf)}
 	}
 	if b, ok := v.(bool); ok {
 		return &yaml.Node{Kind: yaml.ScalarNode, Tag: "!!bool", Value: fmt.Sprint(b)}

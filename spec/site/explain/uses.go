@@ -74,10 +74,7 @@ func noSetting(key string, nodes []*Explanation) error {
 			}
 		}
 	}
-	hint := "as in sysctl/vm.swappiness, files//etc/motd/content or apt/packages/jq"
-	if like := plain.Nearest(key, maps.Keys(known)); like != "" {
-		hint = "did you mean " + like + "?"
-	}
+	hint := cmp.Or(plain.DidYouMean(key, maps.Keys(known)), "as in sysctl/vm.swappiness, files//etc/motd/content or apt/packages/jq")
 	return report.Invalidf(hint, "no node of the site has a setting %q", key)
 }
 

@@ -9,6 +9,7 @@
 package inventory
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"reflect"
@@ -169,10 +170,7 @@ func LabelHint(key, value string, nodes []Node) string {
 	if len(values) > 0 {
 		got, known = value, values
 	}
-	if hint := report.DidYouMean(got, slices.Sorted(maps.Keys(known))); hint != "" {
-		return hint
-	}
-	return "'caisson explain FILE --node N' shows a node's labels"
+	return cmp.Or(report.DidYouMean(got, slices.Sorted(maps.Keys(known))), "'caisson explain FILE --node N' shows a node's labels")
 }
 
 // SourcesDoc says where more nodes come from than the site has itself.
@@ -280,9 +278,5 @@ func (f *Fleet) Has(name string) bool {
 
 // WhyLeftOut says why a node is left out, "" where it is not.
 func (f *Fleet) WhyLeftOut(name string) string {
-	i := slices.IndexFunc(f.Left, func(l LeftOut) bool { return l.Name == name })
-	if i < 0 {
-		return ""
-	}
-	return f.Left[i].Why
+	return plain.First(f.Left, func(l LeftOut) bool { return l.Name == name }).Why
 }

@@ -252,11 +252,8 @@ func (*confDoc) Schema(g *shape.Generator) any { return g.Fields("settings", mod
 func (r *Realtime) Has(n inventory.Node) bool { return r.sets.Has(n) }
 
 // Realtime returns all operations of that type.
-func (m Maintenance) Realtime() (out []Realtime) {
-	for _, p := range m.nodes {
-		out = append(out, p.realtime...)
-	}
-	return out
+func (m Maintenance) Realtime() []Realtime {
+	return slices.Concat(plain.Each(m.nodes, func(p nodeMaintenance) []Realtime { return p.realtime })...)
 }
 
 // checkRealtime checks all but the settings, which are the business of package site.

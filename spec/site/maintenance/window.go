@@ -3,6 +3,7 @@
 package maintenance
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"regexp"
@@ -126,10 +127,7 @@ func zoneHint(name string) string {
 			return "did you mean " + z + "?"
 		}
 	}
-	if hint := report.DidYouMean(name, all); hint != "" {
-		return hint
-	}
-	return "an IANA name, for example Europe/Berlin or UTC"
+	return cmp.Or(report.DidYouMean(name, all), "an IANA name, for example Europe/Berlin or UTC")
 }
 
 var weekdays = []string{"sun", "mon", "tue", "wed", "thu", "fri", "sat"} // as time.Weekday
@@ -299,11 +297,7 @@ func (d *scheduleDoc) check(c *shape.Checker, windows []Window) schedule {
 
 // runs returns the times of a span, in UTC.
 func (s schedule) runs(span spec.Interval) []time.Time {
-	out := calendar.Instants(s.rules, s.zone, span)
-	for i := range out {
-		out[i] = out[i].UTC()
-	}
-	return out
+	return plain.Each(calendar.Instants(s.rules, s.zone, span), time.Time.UTC)
 }
 
 // Openings are the times at which windows are open, for people and programs.

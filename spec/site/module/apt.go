@@ -34,10 +34,9 @@ var aptModule = Module{Name: "apt", Image: true, Doc: reflect.TypeFor[shape.Raw[
 		if len(out) == 0 && slices.Equal(r.Packages.Blacklist, DefaultBlacklist) {
 			return nil // nobody asked for it
 		}
-		for _, name := range r.Packages.Blacklist {
-			out = append(out, spec.NeedsLayer{Item: "apt", Key: name, To: "absent"})
-		}
-		return out
+		return append(out, plain.Each(r.Packages.Blacklist, func(name string) spec.NeedsLayer {
+			return spec.NeedsLayer{Item: "apt", Key: name, To: "absent"}
+		})...)
 	},
 	Defaults: func(conf map[string]any, baked bool) map[string]any {
 		if conf["blacklistpkgs"] != nil || conf == nil && !baked {

@@ -148,12 +148,7 @@ var featureAliases = map[string]string{
 }
 
 // FeatureName expands the short name of a feature.
-func FeatureName(name string) string {
-	if full := featureAliases[name]; full != "" {
-		return full
-	}
-	return name
-}
+func FeatureName(name string) string { return cmp.Or(featureAliases[name], name) }
 
 func normalEthtool(c *shape.Checker, v *tree.Value) *tree.Value {
 	return each(c, v, func(features *tree.Value) *tree.Value { return c.Rename(features, FeatureName) })

@@ -3,6 +3,7 @@
 package module
 
 import (
+	"cmp"
 	"path"
 	"reflect"
 	"slices"
@@ -27,9 +28,7 @@ var sysctlModule = Module{Name: "sysctl", Doc: reflect.TypeFor[shape.Raw[shape.M
 
 // printed returns a value as people read it.
 func printed(value string, optional bool) string {
-	if value == "" {
-		value = `""` // an empty value must not read as none
-	}
+	value = cmp.Or(value, `""`) // an empty value must not read as none
 	if optional {
 		value += " (if there)"
 	}

@@ -25,11 +25,7 @@ var parts = map[string]string{"kernel": "kernelArgs", "dns": "network", "search"
 // effectOf returns how much a change disturbs a node: of a part of the overlay or
 // of a kind of items.
 func effectOf(item string) spec.Effect {
-	part := item
-	if other := parts[item]; other != "" {
-		part = other
-	}
-	if e := spec.EffectOf(part); e.Part != "" {
+	if e := spec.EffectOf(cmp.Or(parts[item], item)); e.Part != "" {
 		return e
 	}
 	return spec.EffectOf("items." + item)
@@ -166,17 +162,8 @@ func compareLists[T any](c *comparison, item string, from, to []T, text func(T) 
 	if len(from) == len(to) && (len(from) == 0 || reflect.DeepEqual(from, to)) {
 		return
 	}
-	old := make(map[string]string, len(from))
-	for _, e := range from {
-		k, v := text(e)
-		old[k] = v
-	}
 	var out comparison
-	now := make(map[string]string, len(to)) // of one key's entries the last counts
-	for _, e := range to {
-		k, v := text(e)
-		now[k] = v
-	}
+	old, now := plain.Map(from, text), plain.Map(to, text)
 	for k, v := range now {
 		if was, ok := old[k]; !ok || was != v {
 			out.add(item, k, was, v)

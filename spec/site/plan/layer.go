@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	"github.com/caisson-os/caisson/internal/digest"
+	"github.com/caisson-os/caisson/internal/plain"
 	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/spec/site"
 )
@@ -128,15 +129,12 @@ func compareBuilt(c *comparison, old, next *Layer) {
 }
 
 func packages(l *Layer) map[string]string {
-	out := map[string]string{}
-	for _, p := range l.Packages {
-		name := p.Name
+	return plain.Map(l.Packages, func(p spec.InstalledPackage) (name, version string) {
 		if p.Arch != "all" && p.Arch != l.Arch && p.Arch != "" {
-			name += ":" + p.Arch
+			p.Name += ":" + p.Arch
 		}
-		out[name] = p.Version
-	}
-	return out
+		return p.Name, p.Version
+	})
 }
 
 var releaseForm = regexp.MustCompile(`^[0-9][^-]*(?:-[0-9]+)*-(.*)$`)

@@ -6,6 +6,7 @@ import (
 	"cmp"
 	"fmt"
 	"io"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -82,12 +83,8 @@ type namedWindow struct {
 	spec.Window
 }
 
-func windows(m *spec.Maintenance) (out []namedWindow) {
-	for name, w := range m.Windows {
-		out = append(out, namedWindow{name, w})
-	}
-	slices.SortFunc(out, func(a, b namedWindow) int { return cmp.Compare(a.name, b.name) })
-	return out
+func windows(m *spec.Maintenance) []namedWindow {
+	return plain.Each(slices.Sorted(maps.Keys(m.Windows)), func(name string) namedWindow { return namedWindow{name, m.Windows[name]} })
 }
 
 func (w namedWindow) text() string {
@@ -301,10 +298,10 @@ func managed(c *Change, to *spec.Overlay) *spec.Realtime {
 	if c.Item != "nics" {
 		return to.Maintenance.RealtimeOf(c.Item, rules.PolicyKey(c.Item, c.Key))
 	}
-	i := slices.IndexFunc(to.Items.NICs, func(n spec.NIC) bool { return n.ID == c.Key })
-	if i < 0 || len(to.Items.NICs[i].Settings) == 0 {
+	n := plain.First(to.Items.NICs, func(n spec.NIC) bool { return n.ID == c.Key })
+	if len(n.Settings) == 0 {
 		return nil
 	}
-	n := to.Items.NICs[i] // all settings of one entry have one owner
+	// all settings of one entry have one owner
 	return to.Maintenance.RealtimeOf(c.Item, n.Match.Name+"/"+n.Settings[0].Group+"/"+n.Settings[0].Name)
 }

@@ -58,12 +58,16 @@ func (r *Report) Err() error {
 	if n == 0 {
 		return nil
 	}
-	i := slices.IndexFunc(r.Problems, func(p Problem) bool { return p.Severity == Error })
-	more := ""
+	first, more := r.FirstError(), ""
 	if n > 1 {
 		more = fmt.Sprintf(" (and %d more)", n-1)
 	}
-	return Invalidf(r.Problems[i].Hint, "%s%s", r.Problems[i], more)
+	return Invalidf(first.Hint, "%s%s", first, more)
+}
+
+// FirstError returns the first error of the report, the zero value of none.
+func (r *Report) FirstError() Problem {
+	return plain.First(r.Problems, func(p Problem) bool { return p.Severity == Error })
 }
 
 // Invalidf is an error of the kind of [Report.Err] about what is asked of a site.
@@ -81,13 +85,7 @@ func (e *invalid) Unwrap() error { return ErrInvalid }
 
 // Count returns the number of problems of a severity.
 func (r *Report) Count(severity string) int {
-	n := 0
-	for _, p := range r.Problems {
-		if p.Severity == severity {
-			n++
-		}
-	}
-	return n
+	return len(plain.Pick(r.Problems, func(p Problem) (Problem, bool) { return p, p.Severity == severity }))
 }
 
 // Strict turns warnings into errors.
@@ -192,10 +190,7 @@ func Printable(text string, width int) string {
 	if more {
 		first += fmt.Sprintf(" … (%d lines more)", 1+strings.Count(rest, "\n"))
 	}
-	if first == "" {
-		return `""`
-	}
-	return first
+	return cmp.Or(first, `""`)
 }
 
 // fewWords is how many known words a hint lists.
@@ -204,11 +199,8 @@ const fewWords = 24
 // DidYouMean returns a hint that names the known word nearest to got, or all of
 // them when none is near and there are few.
 func DidYouMean(got string, known []string) string {
-	if best := plain.Nearest(got, slices.Values(known)); best != "" {
-		return "did you mean " + best + "?"
-	}
-	if part := partOf(got, known); part != "" {
-		return "did you mean " + part + "?"
+	if like := cmp.Or(plain.Nearest(got, slices.Values(known)), partOf(got, known)); like != "" {
+		return "did you mean " + like + "?"
 	}
 	if len(known) > 0 && len(known) <= fewWords {
 		return "known here: " + strings.Join(known, ", ")

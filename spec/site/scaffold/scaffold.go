@@ -9,6 +9,7 @@ package scaffold
 
 import (
 	"bufio"
+	"cmp"
 	_ "embed"
 	"errors"
 	"fmt"
@@ -125,10 +126,7 @@ func FleetName(dir string) string {
 	if len(name) > 63 {
 		name = strings.TrimRight(name[:63], "-")
 	}
-	if name == "" {
-		return "my-fleet"
-	}
-	return name
+	return cmp.Or(name, "my-fleet")
 }
 
 // Ask puts the questions of a new site. An empty line takes what is usual, and the

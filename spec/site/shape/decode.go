@@ -259,10 +259,7 @@ func written(t reflect.Type, form string) reflect.Type {
 	if t.Kind() == reflect.Slice && t.Elem().Kind() == reflect.String && form != "words" {
 		return reflect.SliceOf(written(t.Elem(), form))
 	}
-	if reader := readers[cmp.Or(form, t.Kind().String())]; reader != nil {
-		return reader
-	}
-	return t
+	return cmp.Or(readers[cmp.Or(form, t.Kind().String())], t)
 }
 
 // set gives a plain field what was read for it of v: of a [Duration] its seconds, of an empty

@@ -270,3 +270,14 @@ func (c *converter) mapping(n *yaml.Node, v *Value, depth int) {
 		}
 	}
 }
+
+// Encode writes plain data, or nodes of it, as a document of YAML.
+func Encode(doc any) ([]byte, error) {
+	var b bytes.Buffer
+	e := yaml.NewEncoder(&b)
+	e.SetIndent(2)
+	if err := e.Encode(doc); err != nil {
+		return nil, err
+	}
+	return b.Bytes(), e.Close()
+}

@@ -205,7 +205,7 @@ func state(e builder.Event, took time.Duration) string {
 	if e.Text != "" {
 		text += plain.Sprintf(" %s", e.Text)
 	}
-	if done > 0 && done < of && took >= time.Second {
+	if done > of/20 && done < of && took >= time.Second { // before that it says little
 		left := time.Duration(float64(took) * float64(of-done) / float64(done))
 		return text + fmt.Sprintf(", %.0f s left", left.Seconds())
 	}

@@ -50,6 +50,7 @@ func offATerminal(t *testing.T) {
 		{builder.Event{Variant: "full", Step: "packages", State: "start"}, 131 * time.Second, 5},
 		{builder.Event{Variant: "full", Step: "resolve", State: "fetch", N: 2, Of: 3, Text: "libc6"}, 160 * time.Second, 6},
 		{builder.Event{Variant: "full", Step: "resolve", State: "fetch", N: 3, Of: 3, Text: "libx1"}, 190 * time.Second, 7},
+		{builder.Event{Variant: "full", Step: "packages", State: "install", N: 1, Of: 460, Text: "libx1"}, 220 * time.Second, 8},
 	} {
 		p.Event(c.event)
 		p.still(start.Add(c.after))
@@ -64,6 +65,7 @@ caisson: default base: done 1.0 MB in 0.0 s
 caisson: default layer: push 8.0 of 16.0 MB, 0.1 MB/s base, 130 s left
 caisson: full resolve: fetch 2 of 3 libc6, 80 s left
 caisson: full packages: start (190 s)
+caisson: full packages: install 1 of 460 libx1 (220 s)
 `
 	if got := said.String(); got != want {
 		t.Errorf("said %s", got)

@@ -27,16 +27,22 @@ func (r *reading) document() *tree.Value {
 			r.miss(line(d), "a further document", "one is read of a file: import each as a file of its own")
 		}
 	}
-	if err := found.Err(); err != nil || len(docs) == 0 || docs[0].Kind != tree.Mapping {
-		for _, p := range found.Problems {
-			r.miss(p.Line, r.name, p.Message)
+	for _, p := range found.Problems {
+		if p.Rule == "yaml" {
+			r.broken = report.Invalidf("is the file whole?", "%s:%d:%d: %s", r.name, p.Line, p.Column, p.Message)
 		}
-		if len(found.Problems) == 0 {
-			r.miss(1, "", "it is not a map")
-		}
-		return &tree.Value{}
+		r.miss(p.Line, r.name, p.Message)
 	}
-	return docs[0]
+	switch {
+	case found.Err() != nil:
+	case len(docs) == 0 || docs[0].Kind == tree.Null:
+		r.miss(1, "", "it is not a map")
+	case docs[0].Kind != tree.Mapping:
+		r.broken = report.Invalidf("is it a file of this kind? --as says which one it is", "%s:%d: it is not a map", r.name, line(docs[0]))
+	default:
+		return docs[0]
+	}
+	return &tree.Value{}
 }
 
 // entries calls f for each entry of the list below key. What is not a list is named.

@@ -4,12 +4,14 @@ package convert
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"strings"
 	"testing"
 	"testing/fstest"
 
 	"github.com/caisson-os/caisson/spec/site"
+	"github.com/caisson-os/caisson/spec/site/report"
 )
 
 const cloudConfig = `#cloud-config
@@ -110,12 +112,16 @@ func TestFirstBoot(t *testing.T) {
 
 func lineText(l Line) string { return fmt.Sprintf("%d %s: %s", l.Line, l.Text, l.Why) }
 
-// TestNotAMap: what cannot be read is said, not taken for empty.
+// TestNotAMap: what cannot be read is an error that names the place, not taken for empty; what has
+// nothing in it is said.
 func TestNotAMap(t *testing.T) {
-	for _, data := range []string{"#cloud-config\n- a\n", "#cloud-config\na: [\n", `{"ignition": `, "#cloud-config\n"} {
-		r, err := Import([]File{{Name: "x", Data: []byte(data)}})
-		if err != nil || len(r.Conf) != 0 || r.Missed() == 0 {
+	for data, place := range map[string]string{"#cloud-config\n- a\n": "x:2: ", "#cloud-config\na: [\n": "x:2:", `{"ignition": `: "x:1:"} {
+		if r, err := Import([]File{{Name: "x", Data: []byte(data)}}); err == nil || !strings.HasPrefix(err.Error(), place) || !errors.Is(err, report.ErrInvalid) {
 			t.Errorf("%q: %+v, %v", data, r, err)
 		}
+	}
+	r, err := Import([]File{{Name: "x", Data: []byte("#cloud-config\n")}})
+	if err != nil || len(r.Conf) != 0 || r.Missed() != 1 {
+		t.Errorf("an empty one: %+v, %v", r, err)
 	}
 }

@@ -128,8 +128,8 @@ fuzz: ## Run every fuzz target for FUZZTIME (5s)
 bench: ## Measure against named peers in the same run
 	$(GO) test -run '^$$' -bench . -benchmem -timeout 60m ./spec/... ./layers/... ./oci/... ./bootagent/... ./builder/... ./oci/trust/... ./fleet/... ./cmd/caisson-agent
 
-bench-peers: ## Put caisson beside what people use (SIDE=nodes|images|updates|formats|polls, RUNS=5, with a side PEERS; as root), see docs/benchmark.md
-	$(GO) run ./test/peers $(if $(SIDE),-side $(SIDE)) $(if $(RUNS),-runs $(RUNS)) $(PEERS)
+bench-peers: ## Put caisson beside what people use (SIDE=nodes|images|updates|formats|polls, RUNS=5, OUT=DIR, with a side PEERS; as root), see docs/benchmark.md
+	$(GO) run ./test/peers $(if $(SIDE),-side $(SIDE)) $(if $(RUNS),-runs $(RUNS)) $(if $(OUT),-out $(OUT)) $(PEERS)
 
 container: build kube ## Make the images localhost/caisson and localhost/caisson-kube with podman or buildah (as root)
 	@packaging/hack/container $(BIN)

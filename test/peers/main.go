@@ -4,12 +4,14 @@ package main
 
 import (
 	"cmp"
+	"context"
 	"encoding/json"
 	"errors"
 	"flag"
 	"fmt"
 	"os"
 	"os/exec"
+	"os/signal"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -41,48 +43,90 @@ func main() {
 	default:
 		err = run(*runs, *out, *side, *as, *kill, flag.Args())
 	}
-	if err != nil {
+	if err != nil && !errors.Is(err, errSaid) {
 		fmt.Fprintln(os.Stderr, "peers:", err)
+	}
+	if err != nil {
 		os.Exit(1)
 	}
 }
 
-// sides are what peers are put beside each other for. Each is run so often where nothing
-// else is said.
-var sides = []struct {
-	name string
-	runs int
-	run  func(runs int, out, work string, names []string) error
-}{
-	{"nodes", 5, nodes},
-	{"images", 2, images.Run},
-	{"updates", 5, updates.Run},
-	{"formats", 3, updates.Formats},
-	{"polls", 5, polls.Run},
+// side is what peers are put beside each other for. Each is run so often where nothing else is said.
+type side struct {
+	name  string
+	runs  int
+	peers func() []string
+	run   func(runs int, out, work string, names []string) error
 }
 
-// apart starts this program over with mounts of its own: they end with it, whatever ends it.
-func apart() error {
-	const done = "PEERS_APART=1"
-	if slices.Contains(os.Environ(), done) {
-		return nil
-	}
+var sides = []side{
+	{"nodes", 5, peerNames, nodes},
+	{"images", 2, images.Peers, images.Run},
+	{"updates", 5, updates.Peers, updates.Run},
+	{"formats", 3, updates.FormatNames, updates.Formats},
+	{"polls", 5, polls.Peers, polls.Run},
+}
+
+// workIn names the environment variable that has the folder of a process that apart started.
+const workIn = "PEERS_WORK"
+
+// apart starts this program once more, with mounts of its own that end with it, and a folder that is
+// removed then, whatever ends it.
+func apart() (err error) {
 	self, err := os.Executable()
 	if err != nil {
 		return err
 	}
-	unshare, err := exec.LookPath("unshare")
+	work, err := os.MkdirTemp("", "peers")
 	if err != nil {
 		return err
 	}
-	return syscall.Exec(unshare, append([]string{"unshare", "--mount", self}, os.Args[1:]...), append(os.Environ(), done))
+	defer func() { err = errors.Join(err, os.RemoveAll(work)) }() // below the directory of temporary files
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	cmd := exec.CommandContext(ctx, "unshare", append([]string{"--mount", "--pid", "--fork", "--kill-child", "--mount-proc", self}, os.Args[1:]...)...)
+	cmd.Env = append(os.Environ(), workIn+"="+work)
+	cmd.Stdout, cmd.Stderr = os.Stdout, os.Stderr
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	if err := cmd.Run(); ctx.Err() != nil {
+		return errors.New("interrupted")
+	} else if _, ended := errors.AsType[*exec.ExitError](err); err != nil && !ended { // it has said what is wrong
+		return err
+	} else if err != nil {
+		return errSaid
+	}
+	return nil
 }
+
+// errSaid is returned where another process has said what is wrong.
+var errSaid = errors.New("a run ended with an error")
 
 func sideNames() (names []string) {
 	for _, s := range sides {
 		names = append(names, s.name)
 	}
 	return names
+}
+
+// asked refuses what cannot be run, before anything is made.
+func asked(runs int, of string, names []string) error {
+	n := slices.IndexFunc(sides, func(s side) bool { return s.name == of })
+	switch {
+	case runs < 0:
+		return fmt.Errorf("-runs %d: it is a number from 1, or 0 for the usual one", runs)
+	case of == "" && len(names) > 0:
+		return errors.New("peers are named for one side: -side")
+	case of != "" && n < 0:
+		return fmt.Errorf("no side is called %q: there are %s", of, strings.Join(sideNames(), ", "))
+	case os.Geteuid() != 0:
+		return errors.New("peers live in namespaces and mounts of their own: run this as root")
+	}
+	for _, name := range names {
+		if there := sides[n].peers(); !slices.Contains(there, name) {
+			return fmt.Errorf("no peer of side %s is called %q: there are %s", of, name, strings.Join(there, ", "))
+		}
+	}
+	return nil
 }
 
 func run(runs int, out, side, as string, kill time.Duration, names []string) error {
@@ -97,20 +141,13 @@ func run(runs int, out, side, as string, kill time.Duration, names []string) err
 		}
 		return json.NewEncoder(os.Stdout).Encode(l)
 	}
-	if side != "" && !slices.Contains(sideNames(), side) {
-		return fmt.Errorf("no side is called %q: there are %s", side, strings.Join(sideNames(), ", "))
-	}
-	if side == "" && len(names) > 0 {
-		return errors.New("peers are named for one side: -side")
-	}
-	if err := apart(); err != nil {
+	if err := asked(runs, side, names); err != nil {
 		return err
 	}
-	work, err := os.MkdirTemp("", "peers")
-	if err != nil {
-		return err
+	work := os.Getenv(workIn)
+	if work == "" {
+		return apart()
 	}
-	defer os.RemoveAll(work) // below the directory of temporary files
 	if err := build(work); err != nil {
 		return err
 	}
@@ -136,6 +173,13 @@ func nodes(runs int, out, work string, names []string) error {
 		return err
 	}
 	return chart.Write(out, "nodes", lives, chart.Peers(lives, life.who), shown(those, lives))
+}
+
+func peerNames() (names []string) {
+	for _, p := range peers {
+		names = append(names, p.name)
+	}
+	return names
 }
 
 // named returns the peers of these names, all of them where there are none.

@@ -29,7 +29,7 @@ func TestShown(t *testing.T) {
 	}
 	said := strings.Join(strings.Fields(printed.String()), " ")
 	for _, want := range []string{"caisson 1.00 2.00 3.00", "other 7.00 8.00 9.00", "other cannot",
-		"other 3.00 3.00 3.00 7 not as wanted after the next run"} {
+		"other 3.00 3.00 3.00 1 of 5 kills 7 not as wanted after the next run, after 1 of 1 kills"} {
 		if !strings.Contains(said, want) {
 			t.Errorf("%q is not in\n%s", want, &printed)
 		}
@@ -48,6 +48,28 @@ func TestShown(t *testing.T) {
 			break
 		} else if err != nil {
 			t.Fatal(err)
+		}
+	}
+}
+
+// TestAsked: what names no side, a peer of another one, or no number of runs, is refused before anything
+// is made, with what there is.
+func TestAsked(t *testing.T) {
+	require.Root(t)
+	for _, c := range []struct {
+		runs  int
+		side  string
+		names []string
+		want  string
+	}{
+		{0, "", nil, ""}, {2, "polls", []string{"docker-registry"}, ""}, {0, "nodes", []string{"caisson", "cfengine"}, ""},
+		{0, "formats", []string{"erofs-lz4hc"}, ""}, {0, "images", []string{"buildah"}, ""}, {0, "updates", []string{"ostree"}, ""},
+		{-1, "polls", nil, "-runs -1"}, {0, "poll", nil, "there are nodes, images"}, {0, "", []string{"caisson"}, "-side"},
+		{0, "polls", []string{"caisson", "cfengine"}, `no peer of side polls is called "cfengine": there are caisson, docker-registry`},
+	} {
+		err := asked(c.runs, c.side, c.names)
+		if (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%+v: %v", c, err)
 		}
 	}
 }

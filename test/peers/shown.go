@@ -55,18 +55,24 @@ func shown(those []peer, lives []life) (rows []chart.Row) {
 func killed(those []peer, lives []life) chart.Row {
 	row := chart.Row{Name: "killed: torn files", Unit: "files"}
 	for _, p := range those {
-		bar, most, after := chart.Bar{Peer: p.name}, 0, 0
+		bar, most, after, less := chart.Bar{Peer: p.name}, 0, 0, 0
 		for _, l := range lives {
 			if l.Peer == p.name && l.Killed != nil {
 				bar.Values = append(bar.Values, float64(l.Killed.Torn))
 				most, after = max(most, l.Apply.Missing), max(after, l.Again.Missing)
+				if l.Apply.Missing > 0 {
+					less++
+				}
 			}
 		}
 		if most > 0 {
-			bar.Note = fmt.Sprintf("%d not as wanted after the next run", most)
+			bar.Note = fmt.Sprintf("%d not as wanted after the next run, after %d of %d kills", most, less, len(bar.Values))
 			if p.retry != "" {
-				bar.Note += fmt.Sprintf(", %d after an operator's word", after)
+				bar.Note += fmt.Sprintf("; %d after an operator's word", after)
 			}
+		}
+		if n := len(bar.Values); n > 0 && n < kills {
+			bar.More = fmt.Sprintf("%d of %d kills", n, kills)
 		}
 		if len(bar.Values) > 0 {
 			row.Bars = append(row.Bars, bar)

@@ -153,8 +153,8 @@ func Rows[Run any](runs []Run, who func(Run) Peer, kinds []Kind[Run]) (rows []Ro
 // Page returns the rows as a page of Markdown with the chart of the same name.
 func Page(name, on string, peers []Peer, rows []Row) []byte {
 	var b bytes.Buffer
-	fmt.Fprintf(&b, "# %s\n\n`make bench-peers SIDE=%s` wrote this page on %s.\n"+
-		"A value is the median, and in brackets stand the smallest and the largest.\n\n![%[1]s](%[2]s.svg)\n\n|",
+	fmt.Fprintf(&b, "# %s\n\n`make bench-peers SIDE=%s` wrote this page on %s. "+
+		"[What is unfair to whom](../benchmark.md#what-is-unfair-and-to-whom). A value is the median,\nand in brackets stand the smallest and the largest; `cannot` says that there is no such act.\n\n![%[1]s](%[2]s.svg)\n\n|",
 		strings.ToUpper(name[:1])+name[1:], name, on)
 	for _, p := range peers {
 		fmt.Fprintf(&b, " | %s", p.Name)
@@ -215,7 +215,7 @@ func Write(dir, name string, runs any, peers []Peer, rows []Row) error {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return err
 	}
-	on := fmt.Sprintf("%s, on %d processors with a load of %s", date, runtime.NumCPU(), long)
+	on := fmt.Sprintf("%s, on %d processors with a load of %s in its last\n15 minutes", date, runtime.NumCPU(), long)
 	at := filepath.Join(dir, name)
 	return errors.Join(os.WriteFile(at+".json", append(text, '\n'), 0o644), os.WriteFile(at+".svg", Draw(rows), 0o644),
 		os.WriteFile(at+".md", Page(name, on, peers, rows), 0o644), Table(os.Stdout, rows))

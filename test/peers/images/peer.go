@@ -52,6 +52,14 @@ var peers = []peer{
 		build: "cd /peer && ./build", forget: "rm -f /peer/image", result: "image", files: "image"},
 }
 
+// Peers returns the names of all.
+func Peers() (names []string) {
+	for _, p := range peers {
+		names = append(names, p.name)
+	}
+	return names
+}
+
 // all returns all packages that are asked for.
 func (s system) all() []string { return slices.Concat(s.base, s.packages) }
 

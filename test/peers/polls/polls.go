@@ -55,6 +55,14 @@ var peers = []peer{
 		args: []string{"/usr/bin/docker-registry", "serve", "/peer/registry.yml"}},
 }
 
+// Peers returns the names of all.
+func Peers() (names []string) {
+	for _, p := range peers {
+		names = append(names, p.name)
+	}
+	return names
+}
+
 const config = `version: 0.1
 log: {level: error, accesslog: {disabled: true}}
 storage: {filesystem: {rootdirectory: /peer/docker}}

@@ -38,6 +38,14 @@ var formats = []format{
 	{"erofs-lz4hc", "mkfs.erofs --version 2>&1 | head -1", "mkfs.erofs --quiet -zlz4hc,level=9 -C65536 -T1767225600 -Uclear $1.image $1"},
 }
 
+// FormatNames returns the names of all.
+func FormatNames() (names []string) {
+	for _, f := range formats {
+		names = append(names, f.name)
+	}
+	return names
+}
+
 // image is what one format made of the trees.
 type image struct {
 	Format  string      `json:"format"`

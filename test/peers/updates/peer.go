@@ -60,3 +60,11 @@ var peers = []peer{
 		fetch:  "ostree --repo=node.repo pull origin node && ostree --repo=node.repo checkout --require-hardlinks origin:node node",
 		check:  sameTree},
 }
+
+// Peers returns the names of all.
+func Peers() (names []string) {
+	for _, p := range peers {
+		names = append(names, p.name)
+	}
+	return names
+}

@@ -22,7 +22,7 @@ func PackagesPage(all []Package, floors []Floor) string {
 	for _, f := range slices.Backward(floors) {
 		fmt.Fprintf(&b, "| %s | %s |\n", code(f.Folders), f.Why)
 	}
-	b.WriteString("\nEverything may import " + code(Leaves) + ": they spell what all must spell alike.\n\n## What each does\n\nThose below `test` are left out: no program links them.\n\n")
+	b.WriteString("\nEverything may import " + code(Leaves) + ": they spell, or hand on, what all must alike.\n\n## What each does\n\nThose below `test` are left out: no program links them.\n\n")
 	for _, p := range all {
 		if p.Doc == "" || !strings.HasPrefix(p.ImportPath, Module+"/") || folder(p.own()) == "test" {
 			continue

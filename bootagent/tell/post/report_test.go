@@ -336,3 +336,31 @@ func TestToARegistry(t *testing.T) {
 		t.Errorf("%d reports after an outage, %d files", told, n.files())
 	}
 }
+
+// TestSpoolOfOthers: of more files than are kept the newest are read, in the order of their numbers,
+// and the others, which may be of any size, go unread.
+func TestSpoolOfOthers(t *testing.T) {
+	dir := t.TempDir()
+	for i := range spoolMax + 3 {
+		data := fmt.Appendf(nil, "{%d}", i)
+		if i == 1 {
+			data = make([]byte, sign.MaxReport+1)
+		}
+		if err := os.WriteFile(filepath.Join(dir, fmt.Sprintf("%016d.json", i+1)), data, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	s, err := openSpool(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	left, err := os.ReadDir(dir)
+	if err != nil || len(left) != spoolMax || len(s.list) != spoolMax {
+		t.Fatalf("%d are kept, %d files, %v", len(s.list), len(left), err)
+	}
+	for i, one := range s.list {
+		if want := uint64(i + 4); one.seq != want || string(one.raw) != fmt.Sprintf("{%d}", want-1) || left[i].Name() != filepath.Base(s.name(want)) {
+			t.Errorf("number %d: %d %s, %s", i, one.seq, one.raw, left[i].Name())
+		}
+	}
+}

@@ -4,7 +4,7 @@
 //
 // A partition is a candidate by its GPT name, [paths.StateLabel], or by the
 // partition UUID that the site names. Whether it is this node's is decided by a
-// list of checks, see rules.go: it is fixed to the machine, readable, and its owner
+// list of checks, see partition.go: it is fixed to the machine, readable, and its owner
 // record names this fleet and this machine. Nothing on it is signed, so this keeps
 // mistakes and USB sticks out, not a person who opens the case.
 //
@@ -30,6 +30,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/caisson-os/caisson/internal/check"
+	"github.com/caisson-os/caisson/internal/fault"
 	"github.com/caisson-os/caisson/spec"
 )
 
@@ -75,9 +76,7 @@ type Disk struct {
 // at a directory. It returns nil where there is none that this node may use. What
 // is set aside is said once.
 func (f *Finder) Open(at string, patience time.Duration) *Disk {
-	if f.Mounter == nil {
-		f.Mounter = kernel{}
-	}
+	f.Mounter = cmp.Or[Mounter](f.Mounter, kernel{})
 	if f.rules == nil {
 		f.rules, f.order = rules, better
 	}
@@ -102,9 +101,7 @@ func (f *Finder) Open(at string, patience time.Duration) *Disk {
 // prepare grows, repairs and mounts a disk that is this node's. A disk that does not grow
 // is used as it is.
 func (f *Finder) prepare(c *candidate, at string) (readOnly, err error) {
-	if err := f.growPartition(c.partition); err != nil {
-		f.Say("state disk %s does not grow: %v", c.device, err)
-	}
+	fault.Say(f.Say, fault.In(f.growPartition(c.partition), "state disk %s does not grow", c.device))
 	if err := f.preen(c.device, false); err != nil {
 		return nil, err
 	}
@@ -112,9 +109,7 @@ func (f *Finder) prepare(c *candidate, at string) (readOnly, err error) {
 	if err != nil || readOnly != nil {
 		return readOnly, err
 	}
-	if err := f.Mounter.Grow(c.device, at); err != nil {
-		f.Say("state disk %s does not grow: %v", c.device, err)
-	}
+	fault.Say(f.Say, fault.In(f.Mounter.Grow(c.device, at), "state disk %s does not grow", c.device))
 	return nil, nil
 }
 
@@ -258,10 +253,8 @@ func shade(at string) error {
 		}
 	}
 	options := "lowerdir=" + at + ",upperdir=" + upper + ",workdir=" + work + ",redirect_dir=off,metacopy=off,index=off,xino=off"
-	if err := unix.Mount("caisson-state", at, "overlay", unix.MS_NOSUID|unix.MS_NODEV, options); err != nil {
-		return fmt.Errorf("stack memory over a read-only state disk: %w", err)
-	}
-	return nil
+	return fault.In(unix.Mount("caisson-state", at, "overlay", unix.MS_NOSUID|unix.MS_NODEV, options),
+		"stack memory over a read-only state disk")
 }
 
 // kernel mounts for real. ext4 is in every loader, xfs where the site names its
@@ -305,17 +298,12 @@ func (f *Finder) preen(device string, force bool) error {
 // Settle makes a mounted state disk one that can only be read: what its log has is in its
 // place then, as after a shutdown.
 func Settle(at string) error {
-	if err := unix.Mount("", at, "", unix.MS_REMOUNT|unix.MS_RDONLY|unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOATIME, ""); err != nil {
-		return fmt.Errorf("leave the state disk as a shutdown does: %w", err)
-	}
-	return nil
+	return fault.In(unix.Mount("", at, "", unix.MS_REMOUNT|unix.MS_RDONLY|unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOATIME, ""),
+		"leave the state disk as a shutdown does")
 }
 
 func (kernel) Unmount(at string) error {
-	if err := unix.Unmount(at, 0); err != nil {
-		return fmt.Errorf("unmount %s: %w", at, err)
-	}
-	return nil
+	return fault.In(unix.Unmount(at, 0), "unmount %s", at)
 }
 
 // others lists the directories of users and of scripts, which may hold any kind of file.

@@ -3,6 +3,7 @@
 package disk
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -14,6 +15,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/caisson-os/caisson/internal/fault"
 	"github.com/caisson-os/caisson/internal/plain"
 )
 
@@ -28,9 +30,7 @@ type Target struct {
 
 // Target returns the disk with a path, serial number or WWN, whatever is on it.
 func (f *Finder) Target(name string) (*Target, error) {
-	if f.Mounter == nil {
-		f.Mounter = kernel{}
-	}
+	f.Mounter = cmp.Or[Mounter](f.Mounter, kernel{})
 	path, err := filepath.EvalSymlinks(name) // as those below /dev/disk
 	if err != nil {
 		path = name
@@ -151,10 +151,7 @@ func (t *Target) Install(fill func(io.WriterAt) error) error {
 	}); err != nil {
 		return fmt.Errorf("install on %s: %w", w.device, err)
 	}
-	if err := f.fill(w, made); err != nil {
-		return fmt.Errorf("install on %s: %w", w.device, err)
-	}
-	return nil
+	return fault.In(f.fill(w, made), "install on %s", w.device)
 }
 
 // erase takes away what others know a disk by: its ends, and those of the partitions to be.

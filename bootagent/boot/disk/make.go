@@ -15,6 +15,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/caisson-os/caisson/internal/fault"
 	"github.com/caisson-os/caisson/internal/paths"
 )
 
@@ -210,9 +211,7 @@ func (f *Finder) mend() {
 		if !f.mayBeTorn(w) {
 			continue
 		}
-		if err := f.mendOne(w); err != nil {
-			f.Say("the partition table of state disk %s is not whole: %v", w.device, err)
-		}
+		fault.Say(f.Say, fault.In(f.mendOne(w), "the partition table of state disk %s is not whole", w.device))
 	}
 }
 
@@ -298,8 +297,6 @@ func (kernel) Reread(device string) error {
 			break
 		}
 	}
-	if err != nil {
-		err = fmt.Errorf("have the kernel read the partition table of %s: %w", device, err)
-	}
+	err = fault.In(err, "have the kernel read the partition table of %s", device)
 	return errors.Join(err, d.Close())
 }

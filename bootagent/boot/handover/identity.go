@@ -19,6 +19,7 @@ import (
 
 	"github.com/caisson-os/caisson/bootagent/items/files"
 	"github.com/caisson-os/caisson/internal/durable"
+	"github.com/caisson-os/caisson/internal/fault"
 	"github.com/caisson-os/caisson/internal/ownfiles"
 	"github.com/caisson-os/caisson/internal/perhost"
 	"github.com/caisson-os/caisson/internal/safepath"
@@ -111,9 +112,7 @@ func (n *Node) seed() error {
 	if err == nil && len(old) == seedSize {
 		err = n.write("/var/lib/systemd/random-seed", old, 0o600)
 	}
-	if err != nil {
-		n.Say("no random seed: %v", err)
-	}
+	fault.Say(n.Say, fault.In(err, "no random seed"))
 	return nil
 }
 
@@ -145,9 +144,7 @@ func (n *Node) hostKey() error {
 	seed := make([]byte, ed25519.SeedSize)
 	rand.Read(seed)
 	seed, err := n.keep("ssh_host_ed25519_seed", seed, func(data []byte) bool { return len(data) == ed25519.SeedSize })
-	if err != nil {
-		n.Say("the ssh host key is not kept: %v", err)
-	}
+	fault.Say(n.Say, fault.In(err, "the ssh host key is not kept"))
 	private, public := perhost.OpenSSH(seed, n.Overlay.Node)
 	sum := sha256.Sum256(public)
 	n.Say("ssh host key SHA256:%s", base64.RawStdEncoding.EncodeToString(sum[:]))
@@ -156,9 +153,7 @@ func (n *Node) hostKey() error {
 	if err == nil {
 		err = n.write("/etc/ssh/ssh_host_ed25519_key.pub", []byte(line), 0o644)
 	}
-	if err != nil {
-		n.Say("%v", err) // a persisted /etc/ssh that cannot be written to
-	}
+	fault.Say(n.Say, err) // a persisted /etc/ssh that cannot be written to
 	return nil
 }
 
@@ -179,9 +174,7 @@ func (n *Node) perHost() error {
 			if node.Seed == nil {
 				node.Seed = n.secretSeed()
 			}
-			if err := n.makeFile(f, node); err != nil {
-				n.Say("%s of this node: %v", f.Path, err) // one service lacks it
-			}
+			fault.Say(n.Say, fault.In(n.makeFile(f, node), "%s of this node", f.Path)) // one service lacks it
 		}
 	}
 	return nil
@@ -191,9 +184,7 @@ func (n *Node) secretSeed() []byte {
 	fresh := make([]byte, perhost.SeedSize)
 	rand.Read(fresh)
 	seed, err := n.keep("secrets-seed", fresh, func(data []byte) bool { return len(data) == perhost.SeedSize })
-	if err != nil {
-		n.Say("keys that this node makes for its services are not kept over a reboot: %v", err)
-	}
+	fault.Say(n.Say, fault.In(err, "keys that this node makes for its services are not kept over a reboot"))
 	return seed
 }
 

@@ -14,6 +14,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/caisson-os/caisson/internal/fault"
 	"github.com/caisson-os/caisson/internal/paths"
 	"github.com/caisson-os/caisson/internal/perhost"
 	"github.com/caisson-os/caisson/internal/safepath"
@@ -59,10 +60,8 @@ func (n *Node) keepOnDisk(path string) error {
 	if err != nil {
 		return err
 	}
-	defer above.Close() // only held
-	if err := n.seedFrom(n.path(path), above, filepath.Base(path)); err != nil {
-		n.Say("seed %s: %v", path, err) // what the disk has is shown all the same
-	}
+	defer above.Close()                                                                               // only held
+	fault.Say(n.Say, fault.In(n.seedFrom(n.path(path), above, filepath.Base(path)), "seed %s", path)) // what the disk has is shown all the same
 	kept, err := directory(n.State.Path("persist"), path)
 	if err != nil {
 		return err
@@ -140,20 +139,14 @@ func (n *Node) sealUsr() error {
 	if err := n.bind(n.path("/usr"), "/usr"); err != nil {
 		return err
 	}
-	if err := unix.Mount("", n.path("/usr"), "", unix.MS_REMOUNT|unix.MS_BIND|unix.MS_RDONLY, ""); err != nil {
-		return fmt.Errorf("remount /usr read-only: %w", err)
-	}
-	return nil
+	return fault.In(unix.Mount("", n.path("/usr"), "", unix.MS_REMOUNT|unix.MS_BIND|unix.MS_RDONLY, ""), "remount /usr read-only")
 }
 
 // seedFrom seeds from a path; a missing one is an empty one.
 func (n *Node) seedFrom(from string, above safepath.Dir, name string) error {
 	src, err := hold(from)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil
-	}
 	if err != nil {
-		return fmt.Errorf("seed: %w", err)
+		return fault.In(fault.But(err, fs.ErrNotExist), "seed")
 	}
 	defer src.Close() // only read
 	return n.seedDir(src, above, name)
@@ -166,10 +159,7 @@ func (n *Node) seedDir(src, above safepath.Dir, name string) error {
 	to, err := holdIn(above, name)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		if err := n.bring(src, above, name); err != nil {
-			return fmt.Errorf("bring %s: %w", src.Name(), err)
-		}
-		return nil
+		return fault.In(n.bring(src, above, name), "bring %s", src.Name())
 	case errors.Is(err, unix.ENOTDIR), errors.Is(err, unix.ELOOP):
 		return nil // the disk has something else
 	case err != nil:

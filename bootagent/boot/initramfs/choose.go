@@ -16,6 +16,7 @@ import (
 	"github.com/caisson-os/caisson/bootagent/record/track"
 	"github.com/caisson-os/caisson/bootagent/sense/uptime"
 	"github.com/caisson-os/caisson/bootagent/tell/events"
+	"github.com/caisson-os/caisson/internal/fault"
 	"github.com/caisson-os/caisson/internal/paths"
 	"github.com/caisson-os/caisson/oci"
 	"github.com/caisson-os/caisson/oci/pull"
@@ -258,9 +259,7 @@ func (c *chooser) fromMedium(ctx context.Context) (a asked) {
 		return c.unasked(err)
 	}
 	defer func() {
-		if err := media.Close(); err != nil {
-			c.say("%v", err)
-		}
+		fault.Say(c.say, media.Close())
 	}()
 	for _, err := range media.Passed {
 		c.say("the medium: %v", err)

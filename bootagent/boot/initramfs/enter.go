@@ -21,6 +21,7 @@ import (
 	"github.com/caisson-os/caisson/bootagent/tell/events"
 	"github.com/caisson-os/caisson/bootagent/tpm"
 	"github.com/caisson-os/caisson/internal/durable"
+	"github.com/caisson-os/caisson/internal/fault"
 	"github.com/caisson-os/caisson/internal/paths"
 	"github.com/caisson-os/caisson/spec"
 )
@@ -42,9 +43,7 @@ func (b *boot) makeRoot(context.Context) error {
 	if err := made.Make(&b.record); err != nil {
 		return err
 	}
-	if err := unix.Sethostname([]byte(b.choice.overlay.Node)); err != nil {
-		b.say("set host name: %v", err)
-	}
+	fault.Say(b.say, fault.In(unix.Sethostname([]byte(b.choice.overlay.Node)), "set host name"))
 	return nil
 }
 
@@ -61,9 +60,7 @@ func (b *boot) enter(context.Context) error {
 	b.say("entering the layer, root %s", b.record.RootID)
 	b.notes.note(about(b.record.Generation, spec.Event{Event: spec.EventEntered, Transition: b.notes.transition}))
 	for _, s := range append(b.ways.arp, b.settings...) {
-		if err := s.restore(); err != nil {
-			b.say("%v", err)
-		}
+		fault.Say(b.say, s.restore())
 	}
 	if err := b.watchdog.Load().Feed(); err != nil { // the next to do so is systemd
 		b.say("%v", err)
@@ -74,14 +71,10 @@ func (b *boot) enter(context.Context) error {
 // handOver ends what the loader does on the network, and leaves to the new root's
 // systemd-networkd what it will find to be its own: interfaces of the same names.
 func (w *ways) handOver(n *handover.Node) {
-	if err := w.net.Leave(w.lease); err != nil {
-		w.say("%v", err)
-	}
+	fault.Say(w.say, w.net.Leave(w.lease))
 	n.Network = w.net.Under(w.lease)
 	lease, err := w.net.Rename(w.lease, table.Boot{Lease: w.lease, Made: n.Network}.Names(n.Overlay.Network))
-	if err != nil {
-		w.say("the new root sets up its network again: %v", err)
-	}
+	fault.Say(w.say, fault.In(err, "the new root sets up its network again"))
 	if lease != w.lease {
 		n.Lease, n.Network = lease, w.net.Under(lease)
 	}

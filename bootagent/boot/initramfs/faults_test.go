@@ -18,16 +18,16 @@ import (
 	"github.com/caisson-os/caisson/test/require"
 )
 
-// fault is a row of the catalogue in docs/faults.md that is run twice: as it is, and
+// mishap is a row of the catalogue in docs/faults.md that is run twice: as it is, and
 // with what protects the node from it undone, which must not end well.
-type fault struct {
+type mishap struct {
 	happens func(v *victim, protected bool)
 	ends    uint64 // generation that runs, whole
 	says    string // on the console, or in the status
 	why     string // in what why says of it; "" where nothing is wrong any more
 }
 
-var faults = map[string]fault{
+var faults = map[string]mishap{
 	"a new generation never comes up": {func(v *victim, protected bool) {
 		v.runs(1, "a")
 		v.publish(2, "b", 0)
@@ -138,7 +138,7 @@ func TestFaults(t *testing.T) {
 }
 
 // endsAs holds that the node runs what a fault ends with, and said so.
-func (v *victim) endsAs(f fault) error {
+func (v *victim) endsAs(f mishap) error {
 	value, err := os.ReadFile(v.root + swappiness)
 	if err != nil {
 		return err

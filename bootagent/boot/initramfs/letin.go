@@ -20,6 +20,7 @@ import (
 	"github.com/caisson-os/caisson/bootagent/record/track"
 	"github.com/caisson-os/caisson/bootagent/rescue"
 	"github.com/caisson-os/caisson/bootagent/sense/uptime"
+	"github.com/caisson-os/caisson/internal/fault"
 	"github.com/caisson-os/caisson/internal/paths"
 	"github.com/caisson-os/caisson/oci/trust"
 	decision "github.com/caisson-os/caisson/oci/trust/rescue"
@@ -75,9 +76,7 @@ func (h *help) letIn(ctx context.Context) string {
 	}
 	h.published(ctx, by.Names, func(c trust.Candidate) bool { return h.offer(book, c, by) })
 	h.code = ""
-	if err := book.Withdraw(keys, uptime.Now()); err != nil {
-		h.say("%v", err)
-	}
+	fault.Say(h.say, book.Withdraw(keys, uptime.Now()))
 	left := book.Open.Left(uptime.Now())
 	if left > 0 && book.Open.Console && h.hasShell() {
 		h.giveShell(ctx, left)
@@ -141,9 +140,7 @@ func (h *help) giveShell(ctx context.Context, left time.Duration) {
 	ctx, h.end = context.WithTimeout(ctx, left)
 	go func() {
 		defer h.running.Unlock()
-		if err := h.shell(ctx); err != nil {
-			h.say("a shell on the console: %v", err)
-		}
+		fault.Say(h.say, fault.In(h.shell(ctx), "a shell on the console"))
 	}()
 }
 
@@ -209,9 +206,7 @@ func (h *help) hint(ctx context.Context, why string) {
 	h.told = time.Now()
 	ctx, cancel := context.WithTimeout(ctx, hintTime)
 	defer cancel()
-	if err := h.sendHint(ctx, why); err != nil {
-		h.say("a hint to %s: %v", h.machine.bootstrap.Hints, err)
-	}
+	fault.Say(h.say, fault.In(h.sendHint(ctx, why), "a hint to %s", h.machine.bootstrap.Hints))
 }
 
 func (h *help) sendHint(ctx context.Context, why string) error {

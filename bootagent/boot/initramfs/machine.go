@@ -19,6 +19,7 @@ import (
 	"github.com/caisson-os/caisson/bootagent/boot/loader"
 	"github.com/caisson-os/caisson/bootagent/record/track"
 	"github.com/caisson-os/caisson/bootagent/tpm"
+	"github.com/caisson-os/caisson/internal/fault"
 	"github.com/caisson-os/caisson/internal/plain"
 	"github.com/caisson-os/caisson/oci/trust"
 	"github.com/caisson-os/caisson/spec"
@@ -51,9 +52,7 @@ func (m *machine) armPanic() {
 	words := identity.CommandLine(string(line))
 	for _, word := range spec.KernelLine(words)[len(words):] {
 		if seconds, ok := strings.CutPrefix(word, "panic="); ok {
-			if err := os.WriteFile(m.proc+"/sys/kernel/panic", []byte(seconds), 0); err != nil {
-				m.say("after a panic this machine stays as it is: %v", err)
-			}
+			fault.Say(m.say, fault.In(os.WriteFile(m.proc+"/sys/kernel/panic", []byte(seconds), 0), "after a panic this machine stays as it is"))
 		}
 	}
 }
@@ -75,9 +74,7 @@ func (m *machine) takeBootstrap(data []byte) (err error) {
 func (m *machine) coldplug() (some bool) {
 	for m.modules != nil { // else they are not there yet
 		n, err := m.modules.Coldplug("/sys")
-		if err != nil {
-			m.say("%v", err)
-		}
+		fault.Say(m.say, err)
 		if n == 0 {
 			break
 		}
@@ -95,9 +92,7 @@ func (m *machine) booted(variables string) (string, error) {
 		return "", err
 	}
 	// The firmware keeps why a kernel died, of this boot and of the one before. Some keep nothing.
-	if err := m.modules.Load("efi_pstore"); err != nil {
-		m.say("%v", err)
-	}
+	fault.Say(m.say, m.modules.Load("efi_pstore"))
 	if err := unix.Mount("efivarfs", variables, "efivarfs", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC,
 		""); err != nil && !errors.Is(err, unix.EBUSY) {
 		return "", fmt.Errorf("mount %s: %w", variables, err)
@@ -194,9 +189,7 @@ type setting struct {
 // changeAll changes each of a list, and says what may happen where it cannot.
 func changeAll(say say, list ...*setting) []*setting {
 	for _, s := range list {
-		if err := s.change(); err != nil {
-			say("%s: %v", s.without, err)
-		}
+		fault.Say(say, fault.In(s.change(), "%s", s.without))
 	}
 	return list
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/caisson-os/caisson/bootagent/boot/kernel"
 	"github.com/caisson-os/caisson/bootagent/record/state"
 	"github.com/caisson-os/caisson/bootagent/tell/events"
+	"github.com/caisson-os/caisson/internal/fault"
 	"github.com/caisson-os/caisson/spec"
 )
 
@@ -47,9 +48,7 @@ func (n *notes) note(e spec.Event) {
 }
 
 func (n *notes) keep(e spec.Event) {
-	if err := n.box().Add(e); err != nil {
-		n.say("%v", err)
-	}
+	fault.Say(n.say, n.box().Add(e))
 }
 
 func (n *notes) box() events.Box { return events.BoxAt(n.disk.folder.Path(events.BoxName)) }
@@ -92,9 +91,7 @@ func (n *notes) now(e spec.Event) spec.Event {
 // before there was a box. A loader behind its kexec goes on with the boot of the first.
 func (n *notes) lookBack(pstore string) {
 	before, err := n.box().Events()
-	if err != nil {
-		n.say("%v", err)
-	}
+	fault.Say(n.say, err)
 	var begun *spec.Event
 	if last := len(before) - 1; last >= 0 && n.isOpen(before[last]) {
 		begun = &before[last]
@@ -104,9 +101,7 @@ func (n *notes) lookBack(pstore string) {
 		if err := n.box().Add(n.now(after(begun, e))); err != nil {
 			n.say("%v", err)
 		} else if n.disk.lasting() {
-			if err := d.Forget(); err != nil {
-				n.say("%v", err)
-			}
+			fault.Say(n.say, d.Forget())
 		}
 		begun = nil
 	}
@@ -186,9 +181,7 @@ func (a *attempt) takeBack() {
 		s.Staged.Attempts--
 		err = a.disk.folder.Save(s)
 	}
-	if err != nil {
-		a.say("this boot stays counted: %v", err)
-	}
+	fault.Say(a.say, fault.In(err, "this boot stays counted"))
 }
 
 // begun returns how many boots of a generation were begun before this one. Behind its

@@ -21,6 +21,7 @@ import (
 	"github.com/caisson-os/caisson/bootagent/tpm"
 	"github.com/caisson-os/caisson/internal/cpio"
 	"github.com/caisson-os/caisson/internal/durable"
+	"github.com/caisson-os/caisson/internal/fault"
 	"github.com/caisson-os/caisson/internal/paths"
 	"github.com/caisson-os/caisson/internal/verity"
 	"github.com/caisson-os/caisson/oci"
@@ -109,9 +110,7 @@ func (p *preparer) prepare(ctx context.Context, from oci.Source, found *track.Fo
 	if p.disk.lasting() && from != nil {
 		// Without network, a loader that has changed since can only enter a kernel that is
 		// on the disk. It is verified when it is used.
-		if err := staged.Missing(ctx, stage.Kernel(layer)...); err != nil {
-			p.say("the kernel is not kept: %v", err)
-		}
+		fault.Say(p.say, fault.In(staged.Missing(ctx, stage.Kernel(layer)...), "the kernel is not kept"))
 	}
 	return r, nil
 }
@@ -263,12 +262,8 @@ func (p *preparer) nextInitrd(layer *spec.Layer) (*os.File, error) {
 		}
 		site := cpio.New()
 		site.File(paths.Bootstrap, bootstrap, 0o600)
-		if err := p.log.Carry(site); err != nil {
-			p.say("the next loader has no log of what was measured: %v", err)
-		}
-		if err := p.disk.carryKeys(site); err != nil {
-			p.say("the next loader has no key of secrets: %v", err)
-		}
+		fault.Say(p.say, fault.In(p.log.Carry(site), "the next loader has no log of what was measured"))
+		fault.Say(p.say, fault.In(p.disk.carryKeys(site), "the next loader has no key of secrets"))
 		_, err = w.Write(append(cpio.Pad(n, 4), site.Bytes()...))
 		return err
 	}); err != nil {

@@ -36,6 +36,7 @@ import (
 	"github.com/caisson-os/caisson/bootagent/tell/events"
 	"github.com/caisson-os/caisson/bootagent/tpm"
 	"github.com/caisson-os/caisson/internal/efivar"
+	"github.com/caisson-os/caisson/internal/fault"
 	"github.com/caisson-os/caisson/internal/paths"
 	"github.com/caisson-os/caisson/spec"
 )
@@ -185,9 +186,7 @@ func (b *boot) readBootstrap(context.Context) error {
 	}
 	b.machine.words = identity.CommandLine(string(line))
 	b.machine.limits = b.machine.limits.from(b.machine.words)
-	if err := events.BeginDecisions(paths.RunDecisions, b.machine.words); err != nil {
-		b.say("decisions are not noted: %v", err)
-	}
+	fault.Say(b.say, fault.In(events.BeginDecisions(paths.RunDecisions, b.machine.words), "decisions are not noted"))
 	b.chooser.decided = events.DecisionsInto(paths.RunDecisions)
 	b.say("loader of fleet %s, registry %s, kernel %s", b.machine.bootstrap.Fleet, b.machine.bootstrap.Registry, release())
 	return nil
@@ -199,14 +198,10 @@ func (b *boot) loadModules(context.Context) (err error) {
 	}
 	data, _ := os.ReadFile(paths.ModulesLoad) // what no device asks for; most layers have none
 	for name := range strings.FieldsSeq(string(data)) {
-		if err := b.machine.modules.Load(name); err != nil {
-			b.say("%v", err)
-		}
+		fault.Say(b.say, b.machine.modules.Load(name))
 	}
 	b.machine.coldplug()
-	if err := tpm.MountSecurityfs(); err != nil {
-		b.say("the firmware's log of what it has measured is not there: %v", err)
-	}
+	fault.Say(b.say, fault.In(tpm.MountSecurityfs(), "the firmware's log of what it has measured is not there"))
 	return nil
 }
 
@@ -238,9 +233,7 @@ func (b *boot) onTrial(context.Context) error {
 		return nil
 	}
 	file, err := b.machine.booted(b.machine.variables)
-	if err != nil {
-		b.say("whether this loader is on trial is not known: %v", err)
-	}
+	fault.Say(b.say, fault.In(err, "whether this loader is on trial is not known"))
 	if file != "" {
 		b.machine.trial = time.Now().Add(b.machine.limits.trial)
 		b.say("this loader is on trial: %s; within %s it finds what to boot, or the machine starts over", file, b.machine.limits.trial)

@@ -21,6 +21,7 @@ import (
 	"github.com/caisson-os/caisson/bootagent/record/state"
 	"github.com/caisson-os/caisson/bootagent/record/track"
 	"github.com/caisson-os/caisson/internal/cpio"
+	"github.com/caisson-os/caisson/internal/fault"
 	"github.com/caisson-os/caisson/internal/ownfiles"
 	"github.com/caisson-os/caisson/internal/paths"
 	"github.com/caisson-os/caisson/layers"
@@ -161,9 +162,7 @@ func (d *stateDisk) again(why error) {
 	}
 	d.trouble("state disk %s is not used any more: %v", d.device, err)
 	d.device = ""
-	if err := d.useFolder(paths.Run+"/state", paths.RunStore); err != nil {
-		d.say("%v", err)
-	}
+	fault.Say(d.say, d.useFolder(paths.Run+"/state", paths.RunStore))
 }
 
 // settle leaves the state disk as a shutdown does: a file system that can only be read
@@ -176,9 +175,7 @@ func (d *stateDisk) settle() {
 	go func() { done <- disk.Settle(paths.RunDisk) }()
 	select {
 	case err := <-done:
-		if err != nil {
-			d.say("%v", err)
-		}
+		fault.Say(d.say, err)
 	case <-time.After(5 * time.Second):
 		d.say("the state disk does not answer")
 	}
@@ -234,9 +231,7 @@ func (d *stateDisk) takeTrees() (*stage.Trees, error) {
 	}
 	if d.trees == nil {
 		sound, err := d.store.TakeSound()
-		if err != nil {
-			d.say("all images are read: %v", err)
-		}
+		fault.Say(d.say, fault.In(err, "all images are read"))
 		d.trees = &stage.Trees{Sound: sound}
 	}
 	return d.trees, nil
@@ -295,9 +290,7 @@ func (d *stateDisk) unlock() {
 		err = d.keys().Unlock(secrets.Loader{Approvals: spec.ApprovalsFile, Key: spec.ApprovalKeyFile, Carried: paths.Unlocked,
 			Trial: !d.machine.trial.IsZero()})
 	}
-	if err != nil {
-		d.say("keys of secrets that are sealed stay closed: %v", err)
-	}
+	fault.Say(d.say, fault.In(err, "keys of secrets that are sealed stay closed"))
 }
 
 // mountRAM mounts memory that is never swapped, for root alone.

@@ -18,6 +18,7 @@ import (
 	"github.com/caisson-os/caisson/bootagent/items/secrets"
 	"github.com/caisson-os/caisson/bootagent/record/state"
 	"github.com/caisson-os/caisson/bootagent/record/track"
+	"github.com/caisson-os/caisson/internal/fault"
 	"github.com/caisson-os/caisson/internal/paths"
 	"github.com/caisson-os/caisson/oci"
 	"github.com/caisson-os/caisson/spec"
@@ -63,10 +64,7 @@ func (w *ways) network(ctx context.Context) error {
 	if err != nil && !w.disk.hasGood() && !carries() {
 		err = w.wait(ctx, longest-soonest)
 	}
-	if err != nil {
-		return fmt.Errorf("network: %w", err)
-	}
-	return nil
+	return fault.In(err, "network")
 }
 
 // wait waits for a first way. Meanwhile it loads what devices ask for that come late: of a stick the
@@ -85,9 +83,7 @@ func (w *ways) wait(ctx context.Context, patience time.Duration) (err error) {
 
 // makeNetwork makes what the first of the sources says that says anything, see package table.
 func (w *ways) makeNetwork() error {
-	if err := network.Loopback(); err != nil {
-		w.say("%v", err)
-	}
+	fault.Say(w.say, network.Loopback())
 	w.eachItsOwn()
 	cards, err := network.Cards("/sys")
 	if err != nil {

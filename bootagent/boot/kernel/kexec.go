@@ -24,6 +24,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/caisson-os/caisson/bootagent/boot/network/table"
+	"github.com/caisson-os/caisson/internal/fault"
 	"github.com/caisson-os/caisson/spec"
 )
 
@@ -109,10 +110,7 @@ func RanKexec(running []string, proc string) bool {
 // this far: what runs is the kernel that the signed layer names, with the arguments that the signed
 // overlay names. An error is the running kernel's, and leaves the loader all that it works with.
 func Load(kernel, initrd *os.File, line []string) error {
-	if err := loadKexec(kernel, initrd, strings.Join(line, " ")); err != nil {
-		return fmt.Errorf("load kernel for kexec: %w", err)
-	}
-	return nil
+	return fault.In(loadKexec(kernel, initrd, strings.Join(line, " ")), "load kernel for kexec")
 }
 
 // Enter calls last, which may take away what the loader works with, and jumps into the loaded
@@ -123,10 +121,7 @@ func Enter(last func()) error {
 	}
 	unix.Sync()
 	last()
-	if err := unix.Reboot(unix.LINUX_REBOOT_CMD_KEXEC); err != nil {
-		return fmt.Errorf("kexec: %w", err)
-	}
-	return nil
+	return fault.In(unix.Reboot(unix.LINUX_REBOOT_CMD_KEXEC), "kexec")
 }
 
 // Quiesce takes the drivers off the network cards below sys (/sys). A card that
@@ -147,9 +142,8 @@ func Quiesce(sys string) error {
 			continue
 		}
 		unbind := filepath.Join(device, "driver", "unbind")
-		if err := os.WriteFile(unbind, []byte(filepath.Base(device)), 0); err != nil {
-			errs = append(errs, fmt.Errorf("take the driver off %s: %w", filepath.Base(filepath.Dir(link)), err))
-		}
+		err = os.WriteFile(unbind, []byte(filepath.Base(device)), 0)
+		errs = append(errs, fault.In(err, "take the driver off %s", filepath.Base(filepath.Dir(link))))
 	}
 	return errors.Join(errs...)
 }

@@ -22,6 +22,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/caisson-os/caisson/internal/fault"
 	"github.com/caisson-os/caisson/spec/rules"
 )
 
@@ -110,10 +111,7 @@ func (x *Modules) Load(name string) error {
 			}
 		}
 	}
-	if err := x.load(filepath.Join(x.dir, file), x.parameters(name)); err != nil {
-		return fmt.Errorf("load module %s: %w", name, err)
-	}
-	return nil
+	return fault.In(x.load(filepath.Join(x.dir, file), x.parameters(name)), "load module %s", name)
 }
 
 // parameters are those that the kernel's command line has for a module. The kernel itself
@@ -163,11 +161,7 @@ func finit(file, parameters string) error {
 		return err
 	}
 	defer f.Close() // only read
-	err = unix.FinitModule(int(f.Fd()), parameters, 0)
-	if errors.Is(err, unix.EEXIST) {
-		return nil
-	}
-	return err
+	return fault.But(unix.FinitModule(int(f.Fd()), parameters, 0), unix.EEXIST)
 }
 
 func moduleName(file string) string {

@@ -19,6 +19,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/caisson-os/caisson/internal/fault"
 )
 
 // WatchdogDevice is the hardware's watchdog, the first where there are several.
@@ -62,10 +64,8 @@ func (h *Watchdog) Feed() error {
 	if h == nil {
 		return nil
 	}
-	if _, err := h.file.Write([]byte{0}); err != nil {
-		return fmt.Errorf("feed the watchdog: %w", err)
-	}
-	return nil
+	_, err := h.file.Write([]byte{0})
+	return fault.In(err, "feed the watchdog")
 }
 
 // WatchdogProgress ends what has made none for longer than Limit.

@@ -20,6 +20,7 @@ import (
 	"io"
 
 	"github.com/caisson-os/caisson/internal/fatentry"
+	"github.com/caisson-os/caisson/internal/fault"
 )
 
 // Device holds a file system from its first byte on.
@@ -280,10 +281,7 @@ func (v *Volume) Create(folder, name string, from io.Reader, size int64) error {
 		return fmt.Errorf("%s: %w", name, err)
 	}
 	f.put(slots, fatentry.Entry{Name: name, Short: fatentry.Shorten(name, f.has), Kind: fatentry.File, Cluster: int64(list[0]), Size: size})
-	if err := v.write(f); err != nil {
-		return fmt.Errorf("%s: %w", name, err)
-	}
-	return nil
+	return fault.In(v.write(f), "%s", name)
 }
 
 // fill writes the bytes of a file.

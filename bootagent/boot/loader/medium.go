@@ -16,6 +16,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/caisson-os/caisson/internal/fault"
 	"github.com/caisson-os/caisson/internal/paths"
 	"github.com/caisson-os/caisson/layers"
 )
@@ -92,9 +93,7 @@ func (p place) holds(device string) bool {
 func (m *Media) Close() error {
 	var errs []error
 	for _, at := range m.mounted {
-		if err := unix.Unmount(at, unix.MNT_DETACH); err != nil {
-			errs = append(errs, fmt.Errorf("unmount the medium: %w", err))
-		}
+		errs = append(errs, fault.In(unix.Unmount(at, unix.MNT_DETACH), "unmount the medium"))
 	}
 	return errors.Join(errs...)
 }
@@ -114,10 +113,8 @@ func (p place) mount(at string) error {
 		defer loop.Close() // the mount holds it
 		device = loop.Name()
 	}
-	if err := unix.Mount(device, at, "vfat", unix.MS_RDONLY|unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, "fmask=0077,dmask=0077"); err != nil {
-		return fmt.Errorf("mount %s: %w", p.device, err)
-	}
-	return nil
+	return fault.In(unix.Mount(device, at, "vfat", unix.MS_RDONLY|unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, "fmask=0077,dmask=0077"),
+		"mount %s", p.device)
 }
 
 // places returns the file systems of media, sorted by the kernel's names. Partitions come

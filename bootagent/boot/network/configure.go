@@ -17,6 +17,8 @@ import (
 	"github.com/caisson-os/caisson/bootagent/boot/network/lease"
 	"github.com/caisson-os/caisson/bootagent/boot/network/table"
 	"github.com/caisson-os/caisson/bootagent/record/state"
+	"github.com/caisson-os/caisson/internal/fault"
+	"github.com/caisson-os/caisson/internal/stall"
 	"github.com/caisson-os/caisson/spec"
 )
 
@@ -57,11 +59,7 @@ func with(name string, do func(conn *rtnetlink.Conn, index uint32) error) error 
 }
 
 func addAddress(conn *rtnetlink.Conn, index uint32, p netip.Prefix) error {
-	err := conn.Address.New(address(index, p))
-	if errors.Is(err, unix.EEXIST) {
-		return nil
-	}
-	return err
+	return fault.But(conn.Address.New(address(index, p)), unix.EEXIST)
 }
 
 func address(index uint32, p netip.Prefix) *rtnetlink.AddressMessage {
@@ -108,20 +106,14 @@ func addRoute(conn *rtnetlink.Conn, index uint32, r route) error {
 		return conn.Route.Replace(m)
 	}
 	// Among those by IPv6 of one metric the kernel would add it as one more hop.
-	if err := conn.Route.Add(m); err != nil && !errors.Is(err, unix.EEXIST) {
-		return err
-	}
-	return nil
+	return fault.But(conn.Route.Add(m), unix.EEXIST)
 }
 
 // drop takes the address of a way from its interface, and with it the routes that name it.
 func drop(l *state.Lease) error {
 	return with(l.Interface, func(conn *rtnetlink.Conn, index uint32) error {
 		err := conn.Address.Delete(address(index, l.Address))
-		if err != nil && !errors.Is(err, unix.EADDRNOTAVAIL) {
-			return fmt.Errorf("take %s from %s: %w", l.Address, l.Interface, err)
-		}
-		return nil
+		return fault.In(fault.But(err, unix.EADDRNOTAVAIL), "take %s from %s", l.Address, l.Interface)
 	})
 }
 
@@ -204,10 +196,8 @@ func (s seek) leased(ctx context.Context, card net.Interface, l *state.Lease, he
 		if err != nil {
 			half = s.within / 4
 		}
-		select {
-		case <-ctx.Done():
+		if stall.Rest(ctx, half) != nil {
 			return err
-		case <-time.After(half):
 		}
 	}
 }
@@ -377,18 +367,14 @@ func (s seek) lease(ctx context.Context, i spec.Interface, had **state.Lease) er
 		}
 		if *had != nil && (*had).Address != l.Address {
 			s.say("interface %s: DHCP gave %s in place of %s", i.Name, l.Address, (*had).Address)
-			if err := drop(*had); err != nil {
-				s.say("%v", err)
-			}
+			fault.Say(s.say, drop(*had))
 		}
 		if err := configure(l, unix.RTPROT_DHCP, metric); err != nil {
 			return err
 		}
 		s.found(l)
 		*had = l
-		select {
-		case <-time.After(half):
-		case <-ctx.Done():
+		if stall.Rest(ctx, half) != nil {
 			return nil
 		}
 	}

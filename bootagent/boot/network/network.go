@@ -32,6 +32,8 @@ import (
 	"github.com/caisson-os/caisson/bootagent/boot/network/lease"
 	"github.com/caisson-os/caisson/bootagent/boot/network/table"
 	"github.com/caisson-os/caisson/bootagent/record/state"
+	"github.com/caisson-os/caisson/internal/fault"
+	"github.com/caisson-os/caisson/internal/stall"
 	"github.com/caisson-os/caisson/spec"
 )
 
@@ -128,10 +130,7 @@ func (n *Network) begin(ctx context.Context, name string, look func(seek) error)
 		s := seek{n, name}
 		for err := look(s); err != nil && ctx.Err() == nil; err = look(s) {
 			s.waits(err)
-			select {
-			case <-time.After(pause):
-			case <-ctx.Done():
-			}
+			_ = stall.Rest(ctx, pause) // the loop asks the context
 		}
 	})
 }
@@ -253,9 +252,6 @@ func Resolver(file string, l *state.Lease) error {
 // Loopback brings lo up.
 func Loopback() error {
 	return with("lo", func(conn *rtnetlink.Conn, index uint32) error {
-		if err := linkUp(conn, index); err != nil && !errors.Is(err, unix.EEXIST) {
-			return fmt.Errorf("interface lo up: %w", err)
-		}
-		return nil
+		return fault.In(fault.But(linkUp(conn, index), unix.EEXIST), "interface lo up")
 	})
 }

@@ -24,6 +24,7 @@ import (
 	"github.com/caisson-os/caisson/bootagent/record/state"
 	"github.com/caisson-os/caisson/bootagent/sense/uptime"
 	"github.com/caisson-os/caisson/bootagent/tpm"
+	"github.com/caisson-os/caisson/internal/fault"
 	"github.com/caisson-os/caisson/internal/paths"
 	"github.com/caisson-os/caisson/internal/verity"
 	"github.com/caisson-os/caisson/layers"
@@ -69,9 +70,7 @@ func (n *Next) Check(ctx context.Context, staged stage.Stager) (err error) {
 			return nil, err
 		}
 		sound, err := n.Store.TakeSound()
-		if err != nil {
-			n.Say("all images are read: %v", err)
-		}
+		fault.Say(n.Say, fault.In(err, "all images are read"))
 		return &stage.Trees{Sound: sound}, nil
 	})
 	n.readAll = func(why error) error {
@@ -132,9 +131,7 @@ func (n *Next) Stack() (err error) {
 	if err := unix.Mount(made.Upper, upper, "", unix.MS_BIND, ""); err != nil { // no mount below /run is left in the next root
 		return fmt.Errorf("show the writable part at %s: %w", upper, err)
 	}
-	if err := n.startWanted(); err != nil {
-		n.Say("the next root does not start what devices want: %v", err)
-	}
+	fault.Say(n.Say, fault.In(n.startWanted(), "the next root does not start what devices want"))
 	record.Trace, record.Wrote = steps.Steps(), append(record.Wrote, paths.RootBoot)
 	if err := state.SaveBoot(at+paths.RootBoot, &record); err != nil {
 		return err
@@ -154,9 +151,7 @@ func (n *Next) unmount(first ...string) error {
 	var errs []error
 	for _, at := range append(append(first, n.path(paths.RunNext+"/upper")), parts...) {
 		// EINVAL: nothing is mounted there.
-		if err := unix.Unmount(at, unix.MNT_DETACH); err != nil && err != unix.EINVAL && err != unix.ENOENT {
-			errs = append(errs, fmt.Errorf("unmount %s: %w", at, err))
-		}
+		errs = append(errs, fault.In(fault.But(unix.Unmount(at, unix.MNT_DETACH), unix.EINVAL, unix.ENOENT), "unmount %s", at))
 	}
 	return errors.Join(errs...)
 }

@@ -27,6 +27,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/caisson-os/caisson/bootagent/record/state"
+	"github.com/caisson-os/caisson/internal/stall"
 )
 
 // The servers of a link are asked for an address, by IPv4 (RFC 2131, 4361) and by
@@ -49,10 +50,8 @@ func Ask(ctx context.Context, card net.Interface, within time.Duration) (l *stat
 			l, err := parse(card, ack)
 			return l, max(ack.IPAddressLeaseTime(time.Hour)/2, time.Second), err
 		}
-		select {
-		case <-ctx.Done():
+		if stall.Rest(ctx, within/4) != nil {
 			return nil, 0, fmt.Errorf("interface %s: no answer to DHCP: %w", card.Name, err)
-		case <-time.After(within / 4):
 		}
 	}
 }

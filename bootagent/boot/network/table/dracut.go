@@ -13,6 +13,7 @@ import (
 	"cmp"
 	"fmt"
 	"maps"
+	"net"
 	"net/netip"
 	"slices"
 	"strconv"
@@ -399,7 +400,7 @@ func (l *line) static(f []string) error {
 	}
 	if gateway.IsValid() {
 		if i.Gateway != "" && i.Gateway != gateway.String() { // an interface has one; the other family's is a route
-			i.Routes = append(i.Routes, spec.Route{To: everything(gateway), Via: gateway.String()})
+			i.Routes = append(i.Routes, spec.Route{To: netip.PrefixFrom(gateway, 0).Masked().String(), Via: gateway.String()})
 		} else {
 			i.Gateway = gateway.String()
 		}
@@ -439,33 +440,14 @@ func prefix(text, mask string) (netip.Prefix, error) {
 	}
 	bits, err := strconv.Atoi(mask)
 	if m, isAddress := netip.ParseAddr(mask); isAddress == nil && m.Is4() {
-		bits, err = ones(m.As4())
+		bits, _ = net.IPMask(m.AsSlice()).Size() // 0 of one with holes
+		err = nil
 	}
 	p := netip.PrefixFrom(a, bits)
 	if err != nil || !p.IsValid() || bits == 0 {
 		return netip.Prefix{}, fmt.Errorf("%q is not the mask of %s", mask, a)
 	}
 	return p, nil
-}
-
-func ones(mask [4]byte) (int, error) {
-	n := 0
-	for ; n < 32 && mask[n/8]&(1<<(7-n%8)) != 0; n++ {
-	}
-	for i := n; i < 32; i++ {
-		if mask[i/8]&(1<<(7-i%8)) != 0 {
-			return 0, fmt.Errorf("it has holes")
-		}
-	}
-	return n, nil
-}
-
-// everything is the network of a default route.
-func everything(a netip.Addr) string {
-	if a.Is4() {
-		return "0.0.0.0/0"
-	}
-	return "::/0"
 }
 
 // both joins two words of [spec.Interface.DHCP].

@@ -396,27 +396,22 @@ func swapOn(path string, priority *int, discards string) error {
 	if priority != nil {
 		flags |= prefer | uintptr(*priority)
 	}
-	var w safepath.Walk
-	defer w.Close()
-	fd, st, err := w.Open(path)
-	if err != nil {
-		return err
-	}
-	defer unix.Close(fd) // an O_PATH descriptor has nothing to lose
-	if err := usableSwap(path, st); err != nil {
-		return err
-	}
-	name, _ := unix.BytePtrFromString(safepath.Name(fd)) // it has no NUL
-	_, _, errno := unix.Syscall(unix.SYS_SWAPON, uintptr(unsafe.Pointer(name)), flags, 0)
-	switch errno {
-	case 0:
-		return nil
-	case unix.EINVAL:
-		return fmt.Errorf("%w: no swap signature (see mkswap(8)), or a file with holes, or a file system without swap files", errno)
-	case unix.EBUSY:
-		return fmt.Errorf("%w: it is mounted, or something else uses it", errno)
-	}
-	return errno
+	return held(path, func(fd int, st unix.Stat_t) error {
+		if err := usableSwap(path, st); err != nil {
+			return err
+		}
+		name, _ := unix.BytePtrFromString(safepath.Name(fd)) // it has no NUL
+		_, _, errno := unix.Syscall(unix.SYS_SWAPON, uintptr(unsafe.Pointer(name)), flags, 0)
+		switch errno {
+		case 0:
+			return nil
+		case unix.EINVAL:
+			return fmt.Errorf("%w: no swap signature (see mkswap(8)), or a file with holes, or a file system without swap files", errno)
+		case unix.EBUSY:
+			return fmt.Errorf("%w: it is mounted, or something else uses it", errno)
+		}
+		return errno
+	})
 }
 
 // off is swapoff(2), which reads all that is swapped out back into memory. It cannot

@@ -54,16 +54,21 @@ func existing(path string) (string, error) {
 	return path, err
 }
 
-// on calls do with a name that stands for path and for nothing else.
-func on(path string, do func(name string) error) error {
+// held calls do with a descriptor of a path and what it is of, opened for its path only.
+func held(path string, do func(fd int, st unix.Stat_t) error) error {
 	var w safepath.Walk
 	defer w.Close()
-	fd, _, err := w.Open(path)
+	fd, st, err := w.Open(path)
 	if err != nil {
 		return err
 	}
 	defer unix.Close(fd) // an O_PATH descriptor has nothing to lose
-	return do(safepath.Name(fd))
+	return do(fd, st)
+}
+
+// on calls do with a name that stands for path and for nothing else.
+func on(path string, do func(name string) error) error {
+	return held(path, func(fd int, _ unix.Stat_t) error { return do(safepath.Name(fd)) })
 }
 
 // mount is mount(2) on a target that is there.
@@ -77,21 +82,16 @@ var errMoved = errors.New("another mount is there than was looked at")
 
 // change is mount(2) on a mount that is there, for what it is given besides.
 func change(m mounted, source, fstype string, flags uintptr, data string) error {
-	var w safepath.Walk
-	defer w.Close()
-	fd, _, err := w.Open(m.point)
-	if err != nil {
-		return err
-	}
-	defer unix.Close(fd) // an O_PATH descriptor has nothing to lose
-	var st unix.Statx_t
-	if err := unix.Statx(fd, "", unix.AT_EMPTY_PATH|unix.AT_STATX_DONT_SYNC, unix.STATX_MNT_ID, &st); err != nil {
-		return &fs.PathError{Op: "look at", Path: m.point, Err: err}
-	}
-	if st.Mask&unix.STATX_MNT_ID == 0 || st.Mnt_id != m.id {
-		return fmt.Errorf("%s: %w", m.point, errMoved)
-	}
-	return unix.Mount(source, safepath.Name(fd), fstype, flags, data)
+	return held(m.point, func(fd int, _ unix.Stat_t) error {
+		var st unix.Statx_t
+		if err := unix.Statx(fd, "", unix.AT_EMPTY_PATH|unix.AT_STATX_DONT_SYNC, unix.STATX_MNT_ID, &st); err != nil {
+			return &fs.PathError{Op: "look at", Path: m.point, Err: err}
+		}
+		if st.Mask&unix.STATX_MNT_ID == 0 || st.Mnt_id != m.id {
+			return fmt.Errorf("%s: %w", m.point, errMoved)
+		}
+		return unix.Mount(source, safepath.Name(fd), fstype, flags, data)
+	})
 }
 
 // umount takes away what is on top at a target. The descriptor is of the directory that

@@ -46,6 +46,7 @@ import (
 	"github.com/caisson-os/caisson/bootagent/record/track"
 	"github.com/caisson-os/caisson/bootagent/tell/post"
 	"github.com/caisson-os/caisson/bootagent/tpm"
+	"github.com/caisson-os/caisson/internal/fault"
 	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/spec/rules"
 )
@@ -74,9 +75,7 @@ func Open(ctx context.Context, o session.Options, bootstrap *spec.Bootstrap) (*N
 		return nil, err
 	}
 	n := assemble(s)
-	if err := n.protect.Exempt(os.Getpid()); err != nil {
-		s.Say("%v", err) // what cannot be written is said, too
-	}
+	fault.Say(s.Say, n.protect.Exempt(os.Getpid())) // what cannot be written is said, too
 	return n, nil
 }
 

@@ -19,6 +19,8 @@ import (
 	"github.com/caisson-os/caisson/bootagent/node/session"
 	"github.com/caisson-os/caisson/bootagent/program/bootdisk"
 	"github.com/caisson-os/caisson/bootagent/record/track"
+	"github.com/caisson-os/caisson/internal/fault"
+	"github.com/caisson-os/caisson/internal/stall"
 	"github.com/caisson-os/caisson/spec"
 )
 
@@ -67,10 +69,8 @@ func Judge(ctx context.Context, o session.Options, b *spec.Bootstrap, report fun
 		if wait == 0 {
 			return last
 		}
-		select {
-		case <-ctx.Done():
+		if stall.Rest(ctx, wait) != nil {
 			return last
-		case <-time.After(wait):
 		}
 	}
 }
@@ -81,16 +81,12 @@ func (s *service) lookAfter(ctx context.Context) {
 	s.beside.start(s.beside.after, func() {
 		for {
 			wait, err := node.LookAfter(ctx, s.o)
-			if err != nil && ctx.Err() == nil && !errors.Is(err, track.ErrNothing) {
-				s.report(err) // the next pass looks again
-			}
+			s.reportUnless(ctx, fault.But(err, track.ErrNothing)) // the next pass looks again
 			if err != nil || wait == 0 {
 				return
 			}
-			select {
-			case <-ctx.Done():
+			if stall.Rest(ctx, wait) != nil {
 				return
-			case <-time.After(wait):
 			}
 		}
 	})
@@ -156,10 +152,8 @@ func (s *service) letIn(ctx context.Context) {
 			if left == 0 || left > lookEvery { // the next look
 				return
 			}
-			select {
-			case <-ctx.Done():
+			if stall.Rest(ctx, left) != nil {
 				return
-			case <-time.After(left):
 			}
 		}
 	})

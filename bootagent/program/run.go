@@ -33,6 +33,7 @@ import (
 	"github.com/caisson-os/caisson/bootagent/sense/watch"
 	"github.com/caisson-os/caisson/bootagent/tell/metrics"
 	"github.com/caisson-os/caisson/bootagent/tell/post"
+	"github.com/caisson-os/caisson/internal/fault"
 	"github.com/caisson-os/caisson/internal/paths"
 	"github.com/caisson-os/caisson/spec"
 )
@@ -116,9 +117,7 @@ func RunDaemon(ctx context.Context, c DaemonConfig) error {
 		if time.Since(asked) >= every-lookEvery/2 { // at the look that is nearest
 			asked = time.Now()
 			synced, err := s.once(ctx, (*node.Node).Sync)
-			if err != nil && ctx.Err() == nil {
-				s.report(err)
-			}
+			s.reportUnless(ctx, err)
 			if synced != nil {
 				st = synced
 			}
@@ -177,9 +176,7 @@ func (s *service) rest(ctx context.Context) {
 			left, waits = n.TrialEnds()
 			return nil, err
 		})
-		if err != nil && ctx.Err() == nil && !errors.Is(err, track.ErrNothing) {
-			s.report(err)
-		}
+		s.reportUnless(ctx, fault.But(err, track.ErrNothing))
 		s.lookAfter(ctx)
 		pause, busy := 2*lookEvery, false
 		if slices.ContainsFunc(list, func(o spec.OperationStatus) bool { return o.State == spec.OperationRunning || o.For == spec.ForGates }) {
@@ -190,9 +187,7 @@ func (s *service) rest(ctx context.Context) {
 		}
 		if !given && !busy { // after the last thing that a quiet minute does: all of it would come back
 			given = true
-			if err := giveBack(); err != nil {
-				s.o.Say("give memory back: %v", err)
-			}
+			fault.Say(s.o.Say, fault.In(giveBack(), "give memory back"))
 		}
 		if s.heed(ctx, next, time.After(pause)) {
 			return
@@ -332,9 +327,7 @@ func (s *service) early(ctx context.Context) (everything bool) {
 		}
 		return n.Early(ctx, hints.Kinds)
 	})
-	if err != nil && ctx.Err() == nil && !errors.Is(err, track.ErrNothing) {
-		s.report(err)
-	}
+	s.reportUnless(ctx, fault.But(err, track.ErrNothing))
 	if st != nil {
 		s.tell(ctx, st)
 	}

@@ -194,10 +194,7 @@ func firstTrouble(st *spec.Status) string {
 }
 
 // runService is the systemd service, until a signal ends it.
-func runService(ctx context.Context, a *app, args []string) error {
-	if err := newFlags(a, "run").parse(a, args); err != nil {
-		return err
-	}
+func runService(ctx context.Context, a *app) error {
 	return program.RunDaemon(ctx, program.DaemonConfig{Node: a.options("run"), Report: a.complain})
 }
 

@@ -12,6 +12,7 @@ import (
 	"github.com/caisson-os/caisson/bootagent/tpm"
 	"github.com/caisson-os/caisson/internal/cli"
 	"github.com/caisson-os/caisson/internal/digest"
+	"github.com/caisson-os/caisson/internal/fault"
 	"github.com/caisson-os/caisson/spec"
 )
 
@@ -93,9 +94,7 @@ func quote(ctx context.Context, a *app, args []string) error {
 		if err != nil {
 			return nil, err
 		}
-		if err := log.Endorse(q); err != nil {
-			a.say("%v", err)
-		}
+		fault.Say(a.say, log.Endorse(q))
 		q.Fleet, q.Node = st.Fleet, st.Node
 		return q, nil
 	}, func(q *spec.Quote) {

@@ -29,6 +29,7 @@ import (
 	"github.com/caisson-os/caisson/bootagent/process"
 	"github.com/caisson-os/caisson/bootagent/tell/events"
 	"github.com/caisson-os/caisson/internal/cli"
+	"github.com/caisson-os/caisson/internal/fault"
 	"github.com/caisson-os/caisson/internal/paths"
 	"github.com/caisson-os/caisson/internal/plain"
 	"github.com/caisson-os/caisson/spec"
@@ -49,31 +50,31 @@ type verb struct {
 // verbs is the command line, in the order of the help text.
 func verbs() []verb {
 	return []verb{
-		{"run", "apply, then follow the fleet (the systemd service)", runService},
+		{"run", "apply, then follow the fleet (the systemd service)", flagless("run", runService)},
 		{"apply", "fetch, verify and apply once", apply},
 		{"enroll", "make this host a node of a fleet", enrollHost},
 		{"plan", "print what apply would change", plan},
 		{"status", "print the state of this node", status},
-		{"why", "print problems, what the node did about each, and what to do", why},
-		{"report", "print the report that this node sends", printReport},
+		{"why", "print problems, what the node did about each, and what to do", flagless("why", why)},
+		{"report", "print the report that this node sends", flagless("report", printReport)},
 		{"sync", "fetch a newer generation now", syncNow},
-		{"confirm", "confirm a change, which is undone otherwise", confirm},
+		{"confirm", "confirm a change, which is undone otherwise", flagless("confirm", confirm)},
 		{"rollback", "roll back to the previous generation, and hold it", rollback},
 		{"pin", "go to a kept generation GEN, and hold it", pin},
 		{"freeze", "hold the present generation until forward", freeze},
 		{"forward", "follow the fleet again", forward},
 		{"pause", "change nothing until resume; check and report only", pause},
-		{"resume", "end a pause of this node", resume},
+		{"resume", "end a pause of this node", flagless("resume", resume)},
 		{"clear", "end the quarantine of KIND:KEY, of a KIND, or of all settings", clearQuarantine},
 		{"operation", "list operations; run NAME now, or rerun NAME in its window", operationVerb},
 		{"service", "list services from git; freeze NAME, rollback NAME or forward NAME", serviceVerb},
 		{"recipient", "print what secrets are sealed to for this node; rotate makes its next key", recipientVerb},
 		{"quote", "have this machine's TPM say what it has booted", quote},
-		{"windows", "print the maintenance windows of this node", windows},
-		{"reboot", "reboot this node, by a soft-reboot where that is enough", reboot},
+		{"windows", "print the maintenance windows of this node", flagless("windows", windows)},
+		{"reboot", "reboot this node, by a soft-reboot where that is enough", flagless("reboot", reboot)},
 		{"install", "install the loader on a disk, to boot from it", install},
 		{"restore", "restore all originals from the journal (--all)", restore},
-		{"version", "print the version", printVersion},
+		{"version", "print the version", flagless("version", printVersion)},
 	}
 }
 
@@ -139,10 +140,7 @@ func dispatch(ctx context.Context, a *app, args []string) error {
 // timed runs a verb, and says how long it took where that is asked for.
 func (a *app) timed(ctx context.Context, v verb, args []string) error {
 	began := time.Now()
-	err := v.run(ctx, a, args)
-	if errors.Is(err, errHelped) {
-		err = nil
-	}
+	err := fault.But(v.run(ctx, a, args), errHelped)
 	if a.detail {
 		a.say("%s took %s", v.name, time.Since(began).Round(time.Millisecond))
 	}
@@ -224,6 +222,16 @@ func buildTime() time.Time {
 		return time.Time{}
 	}
 	return t
+}
+
+// flagless returns a verb that has no flags of its own.
+func flagless(name string, run func(ctx context.Context, a *app) error) func(ctx context.Context, a *app, args []string) error {
+	return func(ctx context.Context, a *app, args []string) error {
+		if err := newFlags(a, name).parse(a, args); err != nil {
+			return err
+		}
+		return run(ctx, a)
+	}
 }
 
 // flags is a verb's flag set with the flags that all of them have.

@@ -94,10 +94,7 @@ type nodeWindow struct {
 }
 
 // windows prints the openings that are not over.
-func windows(ctx context.Context, a *app, args []string) error {
-	if err := newFlags(a, "windows").parse(a, args); err != nil {
-		return err
-	}
+func windows(ctx context.Context, a *app) error {
 	return printRead(ctx, a, "windows", func(n *node.Node) (windowList, error) {
 		all, err := n.Windows()
 		out := windowList{Windows: []nodeWindow{}}
@@ -272,10 +269,7 @@ func pause(ctx context.Context, a *app, args []string) error {
 	return a.hold(ctx, "pause", args, (*node.Node).Pause, "nothing on this node is changed now; 'caisson-agent resume' ends that")
 }
 
-func resume(ctx context.Context, a *app, args []string) error {
-	if err := newFlags(a, "resume").parse(a, args); err != nil {
-		return err
-	}
+func resume(ctx context.Context, a *app) error {
 	return a.operate(ctx, "resume", "the service corrects now what drifted meanwhile", (*node.Node).Resume)
 }
 
@@ -314,10 +308,7 @@ func (a *app) goBack(ctx context.Context, f *flags, act func(*node.Node) (*spec.
 	})
 }
 
-func confirm(ctx context.Context, a *app, args []string) error {
-	if err := newFlags(a, "confirm").parse(a, args); err != nil {
-		return err
-	}
+func confirm(ctx context.Context, a *app) error {
 	return a.with(ctx, "confirm", node.Open, func(n *node.Node) error {
 		err := n.Confirm(ctx)
 		if err == nil {

@@ -239,24 +239,21 @@ func moment(t time.Time) string { return t.UTC().Format(time.RFC3339) }
 
 // printLogs prints the last run of a script and its output.
 func (a *app) printLogs(ctx context.Context, script string) error {
-	n, err := node.Read(ctx, a.options("status"), nil)
-	if err != nil {
-		return err
-	}
-	defer n.Close() // only read
-	last, err := n.LastRun(script)
-	if err != nil {
-		return err
-	}
-	return a.show(last, func() {
-		ended := ""
-		if !last.End.IsZero() {
-			ended = ", ended " + moment(last.End)
+	return a.with(ctx, "status", node.Read, func(n *node.Node) error {
+		last, err := n.LastRun(script)
+		if err != nil {
+			return err
 		}
-		cli.Printf(a.out, "%s: %s (started %s%s)\n", last.Name, last.Result, moment(last.Start), ended)
-		for line := range strings.Lines(last.Output) {
-			cli.Printf(a.out, "  %s\n", strings.TrimRight(line, "\r\n"))
-		}
+		return a.show(last, func() {
+			ended := ""
+			if !last.End.IsZero() {
+				ended = ", ended " + moment(last.End)
+			}
+			cli.Printf(a.out, "%s: %s (started %s%s)\n", last.Name, last.Result, moment(last.Start), ended)
+			for line := range strings.Lines(last.Output) {
+				cli.Printf(a.out, "  %s\n", strings.TrimRight(line, "\r\n"))
+			}
+		})
 	})
 }
 
@@ -269,10 +266,7 @@ type reported struct {
 }
 
 // printReport prints what the service tells of its last run.
-func printReport(ctx context.Context, a *app, args []string) error {
-	if err := newFlags(a, "report").parse(a, args); err != nil {
-		return err
-	}
+func printReport(ctx context.Context, a *app) error {
 	return printRead(ctx, a, "report", func(n *node.Node) (out reported, err error) {
 		st, err := lastStatus(ctx, n)
 		if err != nil {
@@ -381,10 +375,7 @@ const (
 )
 
 // why prints what is wrong with the node, what it did about it and what to do now.
-func why(ctx context.Context, a *app, args []string) error {
-	if err := newFlags(a, "why").parse(a, args); err != nil {
-		return err
-	}
+func why(ctx context.Context, a *app) error {
 	return printRead(ctx, a, "why", func(n *node.Node) (spec.Why, error) { return n.Why(ctx) }, a.printWhy)
 }
 

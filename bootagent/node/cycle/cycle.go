@@ -4,7 +4,7 @@
 // decided, until an act is the last one. Each act notes what it is about to do before it
 // does it, so that a cut at any point ends with what ran before.
 //
-//	event                      what is asked: a type each, in looked.go, change.go, trial.go, judge.go
+//	event                      what is asked: a type each, in looked.go, change.go, judge.go
 //	facts(Snapshot) -> Facts   reads, changes nothing, asks nobody
 //	decide.Next(Facts) -> Step pure, one table
 //	act(Snapshot, Step)        of the event: one case an act

@@ -30,6 +30,7 @@ import (
 	"github.com/caisson-os/caisson/bootagent/record/track"
 	"github.com/caisson-os/caisson/bootagent/sense/uptime"
 	"github.com/caisson-os/caisson/bootagent/tell/events"
+	"github.com/caisson-os/caisson/internal/fault"
 	"github.com/caisson-os/caisson/internal/paths"
 	"github.com/caisson-os/caisson/layers"
 	"github.com/caisson-os/caisson/oci"
@@ -224,9 +225,7 @@ const (
 // soft-reboot where that is enough, or else a reboot. It says which way that is, and
 // returns when it is begun.
 func (d *Destination) Reboot(ctx context.Context) (class, why string, err error) {
-	if err := d.stageSoon(ctx); err != nil {
-		d.Log.Say("%v", err) // what follows says that it is not there
-	}
+	fault.Say(d.Log.Say, d.stageSoon(ctx)) // what follows says that it is not there
 	next, class, why, err := d.Next(ctx)
 	if err != nil {
 		class, why = spec.ClassReboot, err.Error()

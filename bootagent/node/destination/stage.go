@@ -18,6 +18,7 @@ import (
 	"github.com/caisson-os/caisson/bootagent/record/state"
 	"github.com/caisson-os/caisson/internal/durable"
 	"github.com/caisson-os/caisson/internal/efivar"
+	"github.com/caisson-os/caisson/internal/fault"
 	"github.com/caisson-os/caisson/internal/paths"
 	"github.com/caisson-os/caisson/internal/plain"
 	"github.com/caisson-os/caisson/internal/stall"
@@ -94,9 +95,7 @@ func (d *Destination) stageOnDisk(ctx context.Context, s *state.State) error {
 	if err = to.Layer(ctx, found.Overlay.Layer, d.Tracker.Bootstrap); err == nil {
 		err = d.Enters(store, found.Overlay.Layer)
 	}
-	if err != nil {
-		err = fmt.Errorf("stage generation %d: %w", found.Generation.Generation, err)
-	}
+	err = fault.In(err, "stage generation %d", found.Generation.Generation)
 	return errors.Join(err, d.noteBytes(ctx, found.Overlay.Layer, bytes))
 }
 
@@ -308,14 +307,11 @@ func (d *Destination) FreeMemory() {
 	if err == nil {
 		err = d.collect(s)
 	}
-	if err != nil {
-		d.Log.Say("clean up: %v", err)
-	}
+	fault.Say(d.Log.Say, fault.In(err, "clean up"))
 }
 
 // Tidy deletes what no state names any more. What is left over costs room only.
 func (d *Destination) Tidy(s *state.State) {
-	if err := errors.Join(d.Folder.CollectOverlays(s, append(d.Effect.Reverting(), d.Services.Serving()...)...), d.collect(s)); err != nil {
-		d.Log.Say("clean up: %v", err)
-	}
+	err := errors.Join(d.Folder.CollectOverlays(s, append(d.Effect.Reverting(), d.Services.Serving()...)...), d.collect(s))
+	fault.Say(d.Log.Say, fault.In(err, "clean up"))
 }

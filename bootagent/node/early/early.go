@@ -23,7 +23,9 @@ import (
 	"github.com/caisson-os/caisson/bootagent/record/state"
 	"github.com/caisson-os/caisson/bootagent/record/track"
 	"github.com/caisson-os/caisson/bootagent/tell/events"
+	"github.com/caisson-os/caisson/internal/fault"
 	"github.com/caisson-os/caisson/internal/paths"
+	"github.com/caisson-os/caisson/internal/stall"
 	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/spec/rules"
 )
@@ -95,9 +97,7 @@ func (p Plan) Prior(now record.Snapshot) decide.Prior {
 // remote-fs.target.
 func (e *Early) remote(all []spec.Mount) []spec.Mount {
 	list, err := os.ReadFile(e.path(paths.Remote))
-	if err != nil {
-		e.Log.Say("mounts over the network are left to the agent: %v", err)
-	}
+	fault.Say(e.Log.Say, fault.In(err, "mounts over the network are left to the agent"))
 	targets := strings.Split(string(list), "\n")
 	return slices.DeleteFunc(slices.Clone(all), func(m spec.Mount) bool { return !slices.Contains(targets, m.Target) })
 }
@@ -187,12 +187,8 @@ func (e *Early) add(ctx context.Context, part *track.Found, table []item.Item, w
 		result := items.Add(ctx, table, e.Journal, w.kinds)
 		e.Log.RecordChanges(result, part.Generation.Generation, events.WhyBoot)
 		waits := slices.ContainsFunc(result.Drift, func(d spec.Drift) bool { return d.Action == spec.ActionDefer && w.comes(d) })
-		if waits {
-			select {
-			case <-ctx.Done():
-			case <-time.After(glance):
-				continue
-			}
+		if waits && stall.Rest(ctx, glance) == nil {
+			continue
 		}
 		for _, i := range result.Items {
 			if i.Error != "" || waits {

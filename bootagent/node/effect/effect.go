@@ -6,7 +6,6 @@
 package effect
 
 import (
-	"errors"
 	"strings"
 	"time"
 
@@ -19,6 +18,7 @@ import (
 	"github.com/caisson-os/caisson/bootagent/sense/uptime"
 	"github.com/caisson-os/caisson/bootagent/tell/events"
 	"github.com/caisson-os/caisson/bootagent/tell/say"
+	"github.com/caisson-os/caisson/internal/fault"
 	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/spec/rules"
 )
@@ -95,10 +95,7 @@ func (ef *Effect) Running() (*track.Found, error) {
 // Found is running where nothing that runs is not an error.
 func (ef *Effect) Found() (*track.Found, error) {
 	found, err := ef.Running()
-	if errors.Is(err, track.ErrNothing) {
-		return nil, nil
-	}
-	return found, err
+	return found, fault.But(err, track.ErrNothing)
 }
 
 // Pause returns the pause of this node, nil when there is none or it is over: an

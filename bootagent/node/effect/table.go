@@ -22,6 +22,7 @@ import (
 	"github.com/caisson-os/caisson/bootagent/record/track"
 	"github.com/caisson-os/caisson/bootagent/sense/uptime"
 	"github.com/caisson-os/caisson/bootagent/tell/events"
+	"github.com/caisson-os/caisson/internal/fault"
 	"github.com/caisson-os/caisson/internal/paths"
 	"github.com/caisson-os/caisson/spec"
 )
@@ -108,9 +109,7 @@ func (t *Table) signed() []exec.Signed {
 		return nil
 	}
 	kept, err := t.Tracker.Kept()
-	if err != nil {
-		t.Log.Say("%v", err)
-	}
+	fault.Say(t.Log.Say, err)
 	var scripts []exec.Signed
 	for _, a := range kept {
 		for _, w := range a.Overlay.Items.Exec {
@@ -123,17 +122,12 @@ func (t *Table) signed() []exec.Signed {
 // Reverting returns the digests of the overlays whose scripts are still to be
 // taken back: without their signature no revert script runs.
 func (t *Table) Reverting() []string {
-	pending := map[string]bool{}
-	for _, e := range t.Journal.Entries(exec.Name) {
-		pending[e.Key] = true
-	}
+	pending := item.Keys(t.Journal.Entries(exec.Name))
 	if len(pending) == 0 || t.Tracker == nil {
 		return nil
 	}
 	kept, err := t.Tracker.Kept()
-	if err != nil {
-		t.Log.Say("%v", err)
-	}
+	fault.Say(t.Log.Say, err)
 	var digests []string
 	for _, a := range kept {
 		for _, w := range a.Overlay.Items.Exec {

@@ -18,6 +18,7 @@ import (
 	"github.com/caisson-os/caisson/bootagent/record/track"
 	"github.com/caisson-os/caisson/bootagent/sense/uptime"
 	"github.com/caisson-os/caisson/bootagent/tell/events"
+	"github.com/caisson-os/caisson/internal/fault"
 	"github.com/caisson-os/caisson/internal/paths"
 	"github.com/caisson-os/caisson/spec"
 )
@@ -50,9 +51,7 @@ func (ef *Effect) watch(ctx context.Context) (context.Context, *stopwatch) {
 		return func() {
 			moved()
 			for _, ended := range ends {
-				if err := ended(); err != nil {
-					ef.Log.Say("%v", err) // as above
-				}
+				fault.Say(ef.Log.Say, ended()) // as above
 			}
 		}
 	}), w
@@ -171,9 +170,7 @@ func (ef *Effect) abandon(next, before *track.Found, late error, doing *items.Do
 	if book, bookErr := policy.Open(folder.Path(), ef.Scopes.Kernel); bookErr == nil { // else they are counted again
 		err = errors.Join(err, ef.Counted(book.Begin("")))
 	}
-	if err != nil {
-		ef.Log.Say("%v", err)
-	}
+	fault.Say(ef.Log.Say, err)
 	ef.Log.Say("generation %d: %v; this agent ends", next.Generation.Generation, why)
 	os.Exit(1)
 }

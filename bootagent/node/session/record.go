@@ -16,7 +16,9 @@ import (
 	"github.com/caisson-os/caisson/bootagent/record/state"
 	"github.com/caisson-os/caisson/bootagent/tell/events"
 	"github.com/caisson-os/caisson/bootagent/tell/metrics"
+	"github.com/caisson-os/caisson/internal/fault"
 	"github.com/caisson-os/caisson/internal/paths"
+	"github.com/caisson-os/caisson/internal/stall"
 	"github.com/caisson-os/caisson/spec"
 )
 
@@ -81,9 +83,7 @@ func (n *Session) Note(g state.Generation, err error, e spec.Event) {
 			e.Item, e.Key = item, key
 		}
 	}
-	if err := events.Note(n.Box(), n.Scopes.Kernel, g, e); err != nil {
-		n.Say("%v", err)
-	}
+	fault.Say(n.Say, events.Note(n.Box(), n.Scopes.Kernel, g, e))
 }
 
 // Last is the status after the last run, the zero one when there was none.
@@ -162,8 +162,5 @@ func (k KernelClock) Up() time.Duration { return k.Uptime() }
 
 // Sleep implements Clock.
 func (k KernelClock) Sleep(ctx context.Context, d time.Duration) {
-	select {
-	case <-ctx.Done():
-	case <-time.After(d):
-	}
+	_ = stall.Rest(ctx, d) // who sleeps asks the context
 }

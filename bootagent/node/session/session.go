@@ -31,6 +31,7 @@ import (
 	"github.com/caisson-os/caisson/bootagent/record/track"
 	"github.com/caisson-os/caisson/bootagent/tpm"
 	"github.com/caisson-os/caisson/internal/cli"
+	"github.com/caisson-os/caisson/internal/fault"
 	"github.com/caisson-os/caisson/internal/paths"
 	"github.com/caisson-os/caisson/internal/stall"
 	"github.com/caisson-os/caisson/oci"
@@ -176,9 +177,7 @@ func (n *Session) open(bootstrap *spec.Bootstrap, openJournal func(string, item.
 		}
 		n.Folder.Alone()
 		if n.Boot.Mode == spec.ModeAttached || n.Boot.Disk != "" && !n.Boot.ReadOnly {
-			if err := n.Folder.Reserve(); err != nil {
-				n.Say("keep room on the state disk: %v", err) // nothing is worse than without
-			}
+			fault.Say(n.Say, fault.In(n.Folder.Reserve(), "keep room on the state disk")) // nothing is worse than without
 		}
 	}
 	n.Folder.Beside(n.Path(paths.RunState))
@@ -255,13 +254,9 @@ func (n *Session) adopt() error {
 	if n.Lock == nil {
 		return nil // only looking
 	}
-	var late []item.Entry
-	for _, e := range n.Boot.Originals {
-		known := slices.ContainsFunc(n.Journal.Entries(e.Item), func(k item.Entry) bool { return k.Key == e.Key })
-		if !known {
-			late = append(late, e)
-		}
-	}
+	late := slices.DeleteFunc(slices.Clone(n.Boot.Originals), func(e item.Entry) bool {
+		return slices.ContainsFunc(n.Journal.Entries(e.Item), func(k item.Entry) bool { return k.Key == e.Key })
+	})
 	if len(late) == 0 {
 		return nil
 	}

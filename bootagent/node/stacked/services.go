@@ -20,6 +20,7 @@ import (
 	"github.com/caisson-os/caisson/bootagent/record/state"
 	"github.com/caisson-os/caisson/bootagent/record/track"
 	"github.com/caisson-os/caisson/bootagent/tell/events"
+	"github.com/caisson-os/caisson/internal/fault"
 	"github.com/caisson-os/caisson/internal/paths"
 	"github.com/caisson-os/caisson/layers"
 	"github.com/caisson-os/caisson/oci"
@@ -85,9 +86,7 @@ func (sv *Services) signedOverlays() signedOverlays {
 		return nil
 	}
 	kept, err := sv.Tracker.Kept()
-	if err != nil {
-		sv.Say("%v", err)
-	}
+	fault.Say(sv.Say, err)
 	return kept
 }
 
@@ -199,9 +198,7 @@ func (sv *Services) Bring(ctx context.Context, o *spec.Overlay) {
 
 // Note is [Node.serve] where what goes wrong is not a reason to stop.
 func (sv *Services) Note(o *spec.Overlay) {
-	if err := sv.serve(o); err != nil {
-		sv.Say("services: %v", err)
-	}
+	fault.Say(sv.Say, fault.In(sv.serve(o), "services"))
 }
 
 // serve notes which images services have been at, once they are in effect, and frees

@@ -32,7 +32,6 @@ import (
 	"github.com/caisson-os/caisson/builder/root"
 	"github.com/caisson-os/caisson/internal/cli"
 	"github.com/caisson-os/caisson/internal/digest"
-	"github.com/caisson-os/caisson/internal/mediatype"
 	"github.com/caisson-os/caisson/internal/plain"
 	"github.com/caisson-os/caisson/layers/image"
 	"github.com/caisson-os/caisson/spec"
@@ -44,7 +43,7 @@ type Options struct {
 	CacheDir string         // kept between builds
 	Agent    string         // static caisson-agent binary
 	Fast     bool           // weaker compression, for development
-	Ledger   []spec.Account // of the fleet, from [Settle], as this layer is to see it ([Leave])
+	Ledger   []spec.Account // of the fleet, from [Settle], as this layer is to see it ([accounts.Leave])
 	Lock     *Lock          // packages to use; nil resolves again
 	Shared   []Lock         // of other variants, one of which may be for the same packages where Lock is not
 	Debs     string         // directory of kept packages: read, and written to
@@ -66,10 +65,6 @@ func Settle(recipes []spec.Recipe, previous []spec.Account) ([]spec.Account, err
 	return accounts.Settle(plain.Each(recipes, func(r spec.Recipe) spec.Accounts { return r.Accounts }), previous)
 }
 
-// Leave says who of those that left the fleet stays in a layer, see [accounts.Leave].
-// before holds the accounts that the layer had.
-func Leave(ledger, before []spec.Account) []spec.Account { return accounts.Leave(ledger, before) }
-
 // Result is a layer on disk. The paths stay valid while the cache is locked by
 // nobody else; push them at once. Of accounts Layer has those that are in it, and no
 // other: it is the same layer whatever the rest of the fleet does.
@@ -90,13 +85,6 @@ type Blob struct {
 	Path      string
 	Title     string // for people: base, kernel, initrd, base.chunks …
 }
-
-// Media types of the blobs that are not images.
-const (
-	MediaTypeKernel = mediatype.Kernel
-	MediaTypeInitrd = mediatype.Initrd
-	MediaTypeUEFI   = mediatype.UEFI
-)
 
 // build is one run.
 type build struct {

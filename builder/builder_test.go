@@ -107,7 +107,7 @@ func TestBuild(t *testing.T) {
 	o.Lock, o.Ledger = &result.Lock, append(slices.Clone(result.Ledger),
 		spec.Account{Name: "kim", UID: 1001, GID: 1001, State: "active"}, spec.Account{Name: "left", UID: 1002, GID: 1002, State: "expired"},
 		spec.Account{Name: "racked", UID: 777, GID: 777, State: "system"}, spec.Account{Name: "racked", UID: -1, GID: 777, State: "system-group"})
-	o.Ledger = Leave(o.Ledger, l.Accounts)
+	o.Ledger = accounts.Leave(o.Ledger, l.Accounts)
 	var made []string
 	o.Progress = func(e Event) {
 		if e.State == "start" {

@@ -3,6 +3,7 @@
 package builder
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/json"
@@ -62,23 +63,13 @@ type facts struct {
 }
 
 func (f facts) into(l *spec.Layer) {
-	if f.Kernel != nil {
-		l.Kernel = *f.Kernel
-	}
-	if f.Initrd != nil {
-		l.Initrd = *f.Initrd
-	}
-	if f.UEFI != nil {
-		l.UEFI = f.UEFI
-	}
+	l.Kernel, l.Initrd = *cmp.Or(f.Kernel, &l.Kernel), *cmp.Or(f.Initrd, &l.Initrd)
+	l.UEFI, l.AppArmor = cmp.Or(f.UEFI, l.UEFI), *cmp.Or(f.AppArmor, &l.AppArmor)
 	if f.Packages != nil {
 		l.Packages = f.Packages
 	}
 	if f.Accounts != nil {
 		l.Accounts = f.Accounts
-	}
-	if f.AppArmor != nil {
-		l.AppArmor = *f.AppArmor
 	}
 }
 
@@ -151,10 +142,7 @@ func (b *build) key(s step) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	above := map[string]string{}
-	for _, name := range s.below(b) {
-		above[name] = b.keyAbove(s, name)
-	}
+	above := plain.Map(s.below(b), func(name string) (step, key string) { return name, b.keyAbove(s, name) })
 	from := map[string]any{"step": s.name, "format": format, "arch": b.recipe.Arch, "above": above, "inputs": inputs,
 		"epoch": b.epochOf(s.name), "level": b.level(s.name)}
 	if b.options.Again {

@@ -22,6 +22,7 @@ import (
 	"github.com/caisson-os/caisson/builder/packages"
 	"github.com/caisson-os/caisson/builder/root"
 	"github.com/caisson-os/caisson/internal/durable"
+	"github.com/caisson-os/caisson/internal/mediatype"
 	"github.com/caisson-os/caisson/internal/paths"
 	"github.com/caisson-os/caisson/internal/perhost"
 	"github.com/caisson-os/caisson/internal/plain"
@@ -369,11 +370,11 @@ func makeBoot(ctx context.Context, b *build, r *root.Root, dir string) ([]file, 
 	if err != nil {
 		return nil, f, err
 	}
-	k, err := describe(dir, "kernel", "kernel", MediaTypeKernel)
+	k, err := describe(dir, "kernel", "kernel", mediatype.Kernel)
 	if err != nil {
 		return nil, f, err
 	}
-	i, err := describe(dir, "initrd", "initrd", MediaTypeInitrd)
+	i, err := describe(dir, "initrd", "initrd", mediatype.Initrd)
 	if err != nil {
 		return nil, f, err
 	}
@@ -414,7 +415,7 @@ func makeUEFI(_ context.Context, b *build, r *root.Root, dir string) (files []fi
 		if err := durable.WriteFile(filepath.Join(dir, p.Name), p.Data, 0o644); err != nil {
 			return nil, f, err
 		}
-		described, err := describe(dir, p.Name, p.Name, MediaTypeUEFI)
+		described, err := describe(dir, p.Name, p.Name, mediatype.UEFI)
 		if err != nil {
 			return nil, f, err
 		}

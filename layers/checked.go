@@ -108,7 +108,7 @@ func Corrupt() ([]string, error) {
 		if !ours || !digests.Valid(digest) {
 			continue
 		}
-		status, err := m.status(name)
+		_, status, err := m.ask(name, 0)
 		switch {
 		case errors.Is(err, unix.ENXIO):
 			continue // it went meanwhile
@@ -158,7 +158,7 @@ func shared(image Image, file os.FileInfo) (*os.File, error) {
 // sharedAs opens a device if it checks the image by the same root, has met no wrong block
 // and reads the file that has this name now: one that was replaced may have rotted.
 func (m *mapper) sharedAs(name string, image Image, salt verity.Hash, file os.FileInfo) (*os.File, error) {
-	status, err := m.status(name)
+	_, status, err := m.ask(name, 0)
 	if err != nil {
 		return nil, err
 	}

@@ -79,7 +79,7 @@ func (s Stack) Mount() (err error) {
 		if err := os.MkdirAll(at, 0o755); err != nil {
 			return err
 		}
-		if err := mountImage(image, at); err != nil {
+		if err := image.Mount(at); err != nil {
 			return err
 		}
 		undo = append(undo, at)
@@ -121,9 +121,7 @@ func (s Stack) Unmount() error {
 }
 
 // Mount mounts the image on a directory, read-only; no program in it runs as its owner.
-func (image Image) Mount(at string) error { return mountImage(image, at) }
-
-func mountImage(image Image, at string) error {
+func (image Image) Mount(at string) error {
 	fstype := fileSystems[image.Type]
 	if fstype == "" {
 		return fmt.Errorf("image %s: the media type %q names no file system known here", image.Path, image.Type)
@@ -271,12 +269,6 @@ func records(list []byte, next, name int) (names []string) {
 		list = list[step:]
 	}
 	return names
-}
-
-// status returns the status of the one target of a device.
-func (m *mapper) status(name string) (string, error) {
-	_, text, err := m.ask(name, 0)
-	return text, err
 }
 
 // ask returns a device and its one target's status, or with DM_STATUS_TABLE_FLAG its table.

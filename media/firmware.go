@@ -115,8 +115,7 @@ func (k *FirmwareKeys) pair(flag, name string) (*keys.Boot, error) {
 	if err != nil {
 		err = fmt.Errorf("%s: %w", flag, err)
 	}
-	var secret *ownfiles.SecretError
-	if errors.As(err, &secret) {
+	if secret, is := errors.AsType[*ownfiles.SecretError](err); is {
 		err = cli.WithHint(err, secret.Hint()) // without variables and descriptors, see above
 	}
 	return b, cli.Absent(err, "it takes NAME of the two files NAME.key and NAME.crt, which 'caisson keys generate --boot NAME' makes")

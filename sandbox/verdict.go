@@ -66,9 +66,8 @@ func (b *Box) Settle(ctx context.Context) (v *Verdict, err error) {
 
 func (b *Box) verdict(ctx context.Context) (v *Verdict, err error) {
 	_, err = b.Run(ctx, booted+"systemctl is-active --quiet caisson-agent.service")
-	var exit *ssh.ExitError
-	switch {
-	case errors.As(err, &exit):
+	switch _, ended := errors.AsType[*ssh.ExitError](err); {
+	case ended:
 		v = &Verdict{Reason: "caisson-agent.service does not run", Health: spec.HealthBroken}
 		return v, v.explain(ctx, b)
 	case err != nil:
@@ -182,9 +181,8 @@ func (b *Box) Check(ctx context.Context, command string) (c Check, err error) {
 			out = "…" + out[len(out)-checkOutput:]
 		}
 		c = Check{Command: command, Passed: err == nil, Output: out}
-		var exit *ssh.ExitError
-		switch {
-		case errors.As(err, &exit):
+		switch exit, ended := errors.AsType[*ssh.ExitError](err); {
+		case ended:
 			c.Exit = exit.ExitStatus()
 			return nil
 		case errors.Is(err, machine.ErrLost): // also of a command that restarts the node

@@ -7,11 +7,12 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"sort"
+	"slices"
 	"strconv"
 	"strings"
 
 	"github.com/caisson-os/caisson/builder/root"
+	"github.com/caisson-os/caisson/internal/plain"
 	"github.com/caisson-os/caisson/spec"
 )
 
@@ -80,12 +81,7 @@ func (t *table) write(r *root.Root) error {
 }
 
 func (t *table) find(name string) []string {
-	for _, row := range t.rows {
-		if row[0] == name {
-			return row
-		}
-	}
-	return nil
+	return plain.First(t.rows, func(row []string) bool { return row[0] == name })
 }
 
 // put replaces the row of the same name or adds one.
@@ -178,17 +174,10 @@ func (db *database) join(group, name string) {
 		if row[3] != "" {
 			members = strings.Split(row[3], ",")
 		}
-		for _, m := range members {
-			if m == name {
-				members = nil
-				break
-			}
+		if !slices.Contains(members, name) {
+			members = append(members, name)
+			slices.Sort(members)
+			row[3] = strings.Join(members, ",")
 		}
-		if members == nil && row[3] != "" {
-			continue // already one
-		}
-		members = append(members, name)
-		sort.Strings(members)
-		row[3] = strings.Join(members, ",")
 	}
 }

@@ -127,11 +127,13 @@ func Replaced(r *root.Root, a spec.AppArmor) []string {
 	})
 }
 
+// binaryOf is where the binary of a file lies.
+func binaryOf(file string) string { return path.Join(paths.AppArmorDir, file+".bin") }
+
 // compile makes one binary and says which profiles it holds.
 func compile(ctx context.Context, r *root.Root, file string, complain bool) ([]spec.LoadedProfile, error) {
-	binary := path.Join(paths.AppArmorDir, file+".bin")
 	args := []string{"apparmor_parser", "--skip-kernel-load", "--skip-cache", "--features-file=" + FeaturesFile,
-		"--ofile=" + binary}
+		"--ofile=" + binaryOf(file)}
 	if complain {
 		args = append(args, "--Complain")
 	}
@@ -142,6 +144,12 @@ func compile(ctx context.Context, r *root.Root, file string, complain bool) ([]s
 	if err != nil {
 		return nil, err
 	}
+	return made(r, file)
+}
+
+// made returns the profiles in what the parser made of a file. A binary without any is removed.
+func made(r *root.Root, file string) ([]spec.LoadedProfile, error) {
+	binary := binaryOf(file)
 	data, err := r.ReadFile(binary)
 	if err != nil {
 		return nil, fmt.Errorf("profile %s: the parser made no binary: %w", file, err)
@@ -292,23 +300,9 @@ func bakeStock(ctx context.Context, r *root.Root, own []spec.Profile) ([]spec.Lo
 	}
 	var all []spec.LoadedProfile
 	for _, file := range files {
-		binary := path.Join(paths.AppArmorDir, file+".bin")
-		data, err := r.ReadFile(binary)
-		if err != nil {
-			return nil, fmt.Errorf("profile %s: the parser made no binary: %w", file, err)
-		}
-		profiles, err := Profiles(data)
-		if errors.Is(err, errNoProfile) { // MariaDB's has only comments
-			if err := root.RemoveGlob(r.Upper, []string{strings.TrimPrefix(binary, "/")}); err != nil {
-				return nil, err
-			}
-			continue
-		}
-		if err != nil {
-			return nil, fmt.Errorf("profile %s: %w", file, err)
-		}
-		for i := range profiles {
-			profiles[i].File = binary
+		profiles, err := made(r, file)
+		if err != nil && !errors.Is(err, errNoProfile) { // MariaDB's has only comments
+			return nil, err
 		}
 		all = append(all, profiles...)
 	}

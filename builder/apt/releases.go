@@ -19,6 +19,7 @@ import (
 	"time"
 
 	"github.com/caisson-os/caisson/builder/root"
+	"github.com/caisson-os/caisson/internal/plain"
 )
 
 // Release is one index that packages were resolved against.
@@ -159,10 +160,7 @@ type Signers []Signer
 
 // Of returns the fingerprints of an archive's keys, none where nothing is known of it.
 func (s Signers) Of(archive string) []string {
-	if i := slices.IndexFunc(s, func(one Signer) bool { return one.Archive == archive }); i >= 0 {
-		return s[i].Keys
-	}
-	return nil
+	return plain.First(s, func(one Signer) bool { return one.Archive == archive }).Keys
 }
 
 // Signers returns by which keys the archives' indexes are signed, as apt's own program verifies
@@ -194,12 +192,9 @@ func (s *State) Signers(ctx context.Context) (all Signers, err error) {
 
 // owner is the archive that a package of a file of apt's lists is said to be from, see parseURI.
 func (s *State) owner(list string) string {
-	for _, a := range s.archives {
-		if strings.HasPrefix(list, listName(strings.TrimRight(a.URI, "/")+"/")) {
-			return a.ID
-		}
-	}
-	return ""
+	return plain.First(s.archives, func(a Archive) bool {
+		return strings.HasPrefix(list, listName(strings.TrimRight(a.URI, "/")+"/"))
+	}).ID
 }
 
 // verify returns the fingerprints of the keys by which an index is signed, also of their

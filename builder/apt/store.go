@@ -22,6 +22,7 @@ import (
 
 	"github.com/caisson-os/caisson/internal/cli"
 	"github.com/caisson-os/caisson/internal/durable"
+	"github.com/caisson-os/caisson/internal/plain"
 )
 
 // notThere is how apt's transports say that an archive lacks a file.
@@ -324,11 +325,7 @@ func (s *Store) download(ctx context.Context, st *State, partial string, debs []
 
 // escape writes a path as apt does in a URI.
 func escape(p string) string {
-	parts := strings.Split(p, "/")
-	for i := range parts {
-		parts[i] = url.PathEscape(parts[i])
-	}
-	return strings.Join(parts, "/")
+	return strings.Join(plain.Each(strings.Split(p, "/"), url.PathEscape), "/")
 }
 
 // candidate is the version an archive offers now, for an error's sake.

@@ -131,7 +131,7 @@ func (b Build) all(ctx context.Context, s *site.Site, variants []site.Variant, k
 	}
 	for _, v := range variants {
 		o := b.Options
-		o.Ledger, o.OpenOCI = builder.Leave(built.Ledger, b.Before.accounts(v, variants)), OpenBase(v.Recipe.Arch)
+		o.Ledger, o.OpenOCI = accounts.Leave(built.Ledger, b.Before.accounts(v, variants)), OpenBase(v.Recipe.Arch)
 		if o.Progress != nil {
 			o.Progress = func(e builder.Event) { e.Variant = v.Name; b.Options.Progress(e) }
 		}
@@ -167,9 +167,8 @@ func WrittenOver(all [][]site.Text) [][]builder.Text {
 // has the number of a user who is new and did not ask for it: there the user gives way. It
 // is met by the layer that has both, or seen afterwards, where another layer has the user.
 func (b Build) displaces(built *Built, err error, variants []site.Variant) (spec.Account, bool) {
-	var taken *accounts.Taken
-	switch {
-	case errors.As(err, &taken):
+	switch taken, is := errors.AsType[*accounts.Taken](err); {
+	case is:
 		return taken.Row(), b.isNew(taken.User, variants)
 	case err != nil:
 		return spec.Account{}, false

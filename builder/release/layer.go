@@ -327,10 +327,8 @@ func (l Layer) checkImage(ctx context.Context, from oci.Source, i spec.Image) er
 	if got := digest.From(sum); got != i.Digest {
 		return refusal.New(refusal.Digest, "it is %s, not %s", got, i.Digest)
 	}
-	if named && root.String() != signed {
-		return refusal.New(refusal.Layer, "its hash tree has the root %s, the layer's description names %.80q", root, signed)
-	}
-	return nil
+	return refusal.If(named && root.String() != signed, refusal.Layer, "its hash tree has the root %s, the layer's description names %.80q",
+		root, signed)
 }
 
 // Save writes a blob of the layer repository to a file, or nothing when its

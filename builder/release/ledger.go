@@ -78,11 +78,7 @@ func (s *Set) Accounts(ctx context.Context, fleet string, keys []sign.Verifier) 
 }
 
 func (s *Set) readLedger(ctx context.Context, fleet string) ([]spec.Account, error) {
-	raw, _, err := s.registry.Manifest(ctx, oci.RepoLayer, s.ledger)
-	if err != nil {
-		return nil, err
-	}
-	m, err := oci.ParseManifest(raw)
+	m, err := manifest(ctx, s.registry, s.ledger)
 	if err != nil {
 		return nil, err
 	}

@@ -123,11 +123,7 @@ func readStock(ctx context.Context, reg *registry.Registry) (*stock, error) {
 
 // isGone reports whether a tag leads to what [registry.Registry.Untag] puts in its place.
 func isGone(ctx context.Context, reg *registry.Registry, tag string) bool {
-	raw, _, err := reg.Manifest(ctx, oci.RepoLayer, tag)
-	if err != nil {
-		return false
-	}
-	m, err := oci.ParseManifest(raw)
+	m, err := manifest(ctx, reg, tag)
 	return err == nil && m.ArtifactType == oci.TypeGone
 }
 

@@ -102,11 +102,7 @@ func eachBundle(ctx context.Context, r *registry.Registry, digest string, limit 
 // readBundle reads the bundle in a referrer's manifest, whose type it returns. The descriptor's
 // artifactType and annotations are not trusted: registries differ in both.
 func readBundle(ctx context.Context, r *registry.Registry, d oci.Descriptor, limit int64) (bundle []byte, artifactType string, err error) {
-	resp, err := r.Source().Manifest(ctx, oci.RepoLayer, d.Digest, "")
-	if err != nil {
-		return nil, "", err
-	}
-	m, err := oci.ParseManifest(resp.Data)
+	m, err := manifest(ctx, r, d.Digest)
 	if err != nil {
 		return nil, "", err
 	}
@@ -115,6 +111,15 @@ func readBundle(ctx context.Context, r *registry.Registry, d oci.Descriptor, lim
 	}
 	bundle, err = oci.ReadBlob(ctx, r.Source(), oci.RepoLayer, m.Layers[0], limit)
 	return bundle, m.ArtifactType, err
+}
+
+// manifest reads the manifest that a tag or digest of the layer repository names.
+func manifest(ctx context.Context, r *registry.Registry, reference string) (*oci.Manifest, error) {
+	raw, _, err := r.Manifest(ctx, oci.RepoLayer, reference)
+	if err != nil {
+		return nil, err
+	}
+	return oci.ParseManifest(raw)
 }
 
 // Referrer is something attached to a layer.
@@ -138,11 +143,7 @@ func (l Layer) Referrers(ctx context.Context) ([]Referrer, error) {
 // predicateOf reads the predicate type that a referrer's manifest names, which
 // registries leave out of their lists.
 func predicateOf(ctx context.Context, r *registry.Registry, d oci.Descriptor) string {
-	raw, _, err := r.Manifest(ctx, oci.RepoLayer, d.Digest)
-	if err != nil {
-		return ""
-	}
-	m, err := oci.ParseManifest(raw)
+	m, err := manifest(ctx, r, d.Digest)
 	if err != nil {
 		return ""
 	}

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"path"
 	"path/filepath"
@@ -260,11 +261,7 @@ func (r *Root) merged(dir string) (map[string]bool, error) {
 			break
 		}
 	}
-	for name, is := range shown {
-		if !is {
-			delete(shown, name)
-		}
-	}
+	maps.DeleteFunc(shown, func(_ string, is bool) bool { return !is })
 	return shown, nil
 }
 

@@ -186,12 +186,7 @@ type Program struct {
 
 // Setting returns how a program was built by a key of [debug.BuildSetting], or nothing.
 func (p Program) Setting(key string) string {
-	for _, set := range p.Info.Settings {
-		if set.Key == key {
-			return set.Value
-		}
-	}
-	return ""
+	return plain.First(p.Info.Settings, func(set debug.BuildSetting) bool { return set.Key == key }).Value
 }
 
 // modules returns the modules that a program is linked of, the standard library among them.

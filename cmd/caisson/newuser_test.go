@@ -20,6 +20,7 @@ import (
 	"github.com/caisson-os/caisson/builder"
 	"github.com/caisson-os/caisson/builder/accounts"
 	"github.com/caisson-os/caisson/builder/release"
+	"github.com/caisson-os/caisson/internal/mediatype"
 	"github.com/caisson-os/caisson/layers/image"
 	"github.com/caisson-os/caisson/oci"
 	"github.com/caisson-os/caisson/oci/keys"
@@ -162,8 +163,8 @@ func baked(_ context.Context, recipe spec.Recipe, variant, _ string, o builder.O
 	present := accounts.Present(recipe.Accounts, o.Ledger)
 	img, err1 := file("base", image.MediaType, "the image of "+string(rest))
 	people, err4 := file(spec.ImageAccounts, image.MediaType, fmt.Sprint("the accounts of ", present, recipe.Accounts))
-	kernel, err2 := file("kernel", builder.MediaTypeKernel, "a kernel")
-	initrd, err3 := file("initrd", builder.MediaTypeInitrd, "an initrd")
+	kernel, err2 := file("kernel", mediatype.Kernel, "a kernel")
+	initrd, err3 := file("initrd", mediatype.Initrd, "an initrd")
 	r.Layer.Images = []spec.Image{{Name: "base", MediaType: image.MediaType, Blob: img}, {Name: spec.ImageAccounts, MediaType: image.MediaType, Blob: people}}
 	r.Layer.Kernel, r.Layer.Initrd = spec.KernelBlob{Release: "6.12.1+deb13-amd64", Blob: kernel}, initrd
 	for _, p := range recipe.Packages.Install {

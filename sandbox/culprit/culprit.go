@@ -240,11 +240,10 @@ func (n *Node) inMachine(ctx context.Context, k *sandbox.Kept) (a Answer, err er
 	if err = box.LogIn(limited); err == nil {
 		v, err = box.Settle(limited)
 	}
-	var down *sandbox.DownError
-	switch {
+	switch down, is := errors.AsType[*sandbox.DownError](err); {
 	case ctx.Err() != nil: // the machine ends with it, which is not an answer
 		return a, cmp.Or(err, ctx.Err())
-	case errors.As(err, &down):
+	case is:
 		return n.unwell(down.Error()), nil
 	case err != nil && limited.Err() != nil:
 		return n.unwell("the node's gates were not decided within " + n.Within.String()), nil

@@ -251,12 +251,9 @@ type Part struct {
 // result says of what was found what it is, and where the site has it.
 func (n *Node) result(ctx context.Context, f *Found, tries int) (*Result, error) {
 	bad := n.kept[f.Bad]
-	r := &Result{Node: n.Name, Good: n.kept[f.Good].String(), Bad: bad.String(), Skipped: []string{}, Parts: []Part{},
-		Why: f.Why, Tries: tries,
-		Author: bad.Author, Reason: bad.Reason, Commit: bad.Commit}
-	for _, i := range f.Skipped {
-		r.Skipped = append(r.Skipped, n.kept[i].String())
-	}
+	r := &Result{Node: n.Name, Good: n.kept[f.Good].String(), Bad: bad.String(), Parts: []Part{}, Why: f.Why, Tries: tries,
+		Skipped: append([]string{}, plain.Each(f.Skipped, func(i int) string { return n.kept[i].String() })...),
+		Author:  bad.Author, Reason: bad.Reason, Commit: bad.Commit}
 	a, b, err := n.both(ctx, f.Good, f.Bad)
 	if err != nil {
 		return nil, err

@@ -15,6 +15,7 @@
 package picture
 
 import (
+	"cmp"
 	_ "embed"
 	"encoding/json"
 	"errors"
@@ -85,13 +86,7 @@ type Difference struct {
 
 // String is a line for people.
 func (d Difference) String() string {
-	says := func(v string) string {
-		if v == "" {
-			return "nothing"
-		}
-		return v
-	}
-	return d.Kind + " " + d.Key + ": " + says(d.Before) + " before, " + says(d.After) + " after"
+	return d.Kind + " " + d.Key + ": " + cmp.Or(d.Before, "nothing") + " before, " + cmp.Or(d.After, "nothing") + " after"
 }
 
 // boot is the name of what tells one boot from another.

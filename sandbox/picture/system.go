@@ -4,6 +4,7 @@ package picture
 
 import (
 	"bytes"
+	"cmp"
 	"crypto/sha256"
 	"fmt"
 	"io"
@@ -164,10 +165,7 @@ func (d devices) source(text string) string {
 	if !ok || !numbered.MatchString(kernel) {
 		return text
 	}
-	if name := d[kernel]; name != "" {
-		return name
-	}
-	return "a device"
+	return cmp.Or(d[kernel], "a device")
 }
 
 // attribute returns the name of a file below /sys by the device's name, "" where nothing is

@@ -78,9 +78,8 @@ func Walk(ctx context.Context, box *sandbox.Box, o Options) (*Answer, error) {
 	}
 	err := w.all(ctx)
 	w.answer.Steps = box.Steps()
-	var failed *failure
-	switch {
-	case errors.As(err, &failed):
+	switch failed, is := errors.AsType[*failure](err); {
+	case is:
 		w.answer.Reason, err = failed.reason, nil
 	case errors.Is(err, machine.ErrLost): // the node starts over where nothing has it do that
 		w.answer.Reason, err = err.Error(), nil
@@ -139,11 +138,10 @@ func (w *walk) part(ctx context.Context, do func(context.Context) error) error {
 	limited, cancel := context.WithTimeout(ctx, w.Within)
 	defer cancel()
 	err := do(limited)
-	var down *sandbox.DownError
-	switch {
+	switch down, is := errors.AsType[*sandbox.DownError](err); {
 	case ctx.Err() != nil: // the machine ends with it, whatever the node does
 		return cmp.Or(err, ctx.Err())
-	case errors.As(err, &down):
+	case is:
 		return &failure{down.Error()}
 	case err != nil && limited.Err() != nil:
 		return &failure{fmt.Sprintf("the node did not arrive within %s: %v", w.Within, err)}

@@ -17,6 +17,7 @@ import (
 	"github.com/caisson-os/caisson/bootagent/fetch/stage"
 	"github.com/caisson-os/caisson/builder"
 	"github.com/caisson-os/caisson/builder/release"
+	"github.com/caisson-os/caisson/internal/mediatype"
 	"github.com/caisson-os/caisson/layers"
 	"github.com/caisson-os/caisson/layers/delta"
 	"github.com/caisson-os/caisson/layers/image"
@@ -121,7 +122,7 @@ func pushTree(t *testing.T, reg *registry.Registry, version, tree string) string
 			t.Fatal(err)
 		}
 	})
-	built.MediaType, index.MediaType, kernel.MediaType = image.MediaType, delta.MediaType, builder.MediaTypeKernel
+	built.MediaType, index.MediaType, kernel.MediaType = image.MediaType, delta.MediaType, mediatype.Kernel
 	p := release.Pusher{Registry: reg, Now: time.Unix(1000, 0)}
 	d, err := p.Push(t.Context(), &builder.Result{
 		Layer: spec.Layer{APIVersion: spec.APIVersion, Kind: spec.KindLayer, Fleet: "metal-a", Version: version, Arch: runtime.GOARCH, Created: "2026-01-01T00:00:00Z",

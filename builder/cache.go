@@ -20,6 +20,7 @@ import (
 	"github.com/caisson-os/caisson/builder/apt"
 	"github.com/caisson-os/caisson/internal/cli"
 	"github.com/caisson-os/caisson/internal/durable"
+	"github.com/caisson-os/caisson/internal/fault"
 	"github.com/caisson-os/caisson/internal/stall"
 )
 
@@ -176,10 +177,7 @@ func syncTree(dir string) error {
 		return err
 	}
 	defer d.Close() // only held
-	if err := unix.Syncfs(int(d.Fd())); err != nil {
-		return fmt.Errorf("sync %s: %w", dir, err)
-	}
-	return nil
+	return fault.In(unix.Syncfs(int(d.Fd())), "sync %s", dir)
 }
 
 // cached returns what an earlier build made under key, or nil. What is not as it

@@ -14,6 +14,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/caisson-os/caisson/internal/fault"
 	"github.com/caisson-os/caisson/internal/mediatype"
 )
 
@@ -105,10 +106,7 @@ func (s Stack) Mount() (err error) {
 	// redirect_dir and metacopy stay off: a lower is an image that others mount too.
 	options = "lowerdir=" + strings.Join(lowers, ":") + ",upperdir=" + upper + ",workdir=" + work +
 		",redirect_dir=off,metacopy=off,index=off,xino=off"
-	if err := unix.Mount("caisson", s.Target, "overlay", 0, options); err != nil {
-		return fmt.Errorf("stack %d images on %s: %w", len(lowers), s.Target, err)
-	}
-	return nil
+	return fault.In(unix.Mount("caisson", s.Target, "overlay", 0, options), "stack %d images on %s", len(lowers), s.Target)
 }
 
 // Unmount takes the stack down, topmost first.
@@ -136,10 +134,7 @@ func (image Image) Mount(at string) error {
 		return fmt.Errorf("image %s: %w", image.Path, err)
 	}
 	defer device.Close() // the mount holds the device
-	if err := unix.Mount(device.Name(), at, fstype, unix.MS_RDONLY|partFlags, ""); err != nil {
-		return fmt.Errorf("mount image %s: %w", image.Path, err)
-	}
-	return nil
+	return fault.In(unix.Mount(device.Name(), at, fstype, unix.MS_RDONLY|partFlags, ""), "mount image %s", image.Path)
 }
 
 // device opens the device that an image's file is mounted from.
@@ -163,10 +158,7 @@ func (image Image) device(f *os.File) (*os.File, error) {
 }
 
 func unmount(at string) error {
-	if err := unix.Unmount(at, 0); err != nil {
-		return fmt.Errorf("unmount %s: %w", at, err)
-	}
-	return nil
+	return fault.In(unix.Unmount(at, 0), "unmount %s", at)
 }
 
 // mapper is the open control device of the device mapper, see the kernel's

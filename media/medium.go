@@ -35,6 +35,7 @@ import (
 	"github.com/caisson-os/caisson/internal/cli"
 	"github.com/caisson-os/caisson/internal/durable"
 	"github.com/caisson-os/caisson/internal/efivar"
+	"github.com/caisson-os/caisson/internal/fault"
 	"github.com/caisson-os/caisson/internal/paths"
 	"github.com/caisson-os/caisson/media/format"
 )
@@ -91,10 +92,7 @@ func (m Medium) Write(ctx context.Context, name string) error {
 	if err != nil {
 		return err
 	}
-	if err := durable.Fill(name, 0o644, func(f *os.File) error { return write(m, ctx, f) }); err != nil {
-		return fmt.Errorf("write %s: %w", name, err)
-	}
-	return nil
+	return fault.In(durable.Fill(name, 0o644, func(f *os.File) error { return write(m, ctx, f) }), "write %s", name)
 }
 
 func (m Medium) efi(_ context.Context, f *os.File) error {
@@ -238,10 +236,7 @@ func (e Enrollment) Write(ctx context.Context, name string) error {
 	for _, v := range []efivar.Variable{efivar.Platform, efivar.Exchange, efivar.Allowed} {
 		files = append(files, held("loader/keys/auto/"+string(v)+".auth", e.Updates[v]))
 	}
-	if err := durable.Fill(name, 0o644, func(f *os.File) error { return m.cd(ctx, f, files) }); err != nil {
-		return fmt.Errorf("write %s: %w", name, err)
-	}
-	return nil
+	return fault.In(durable.Fill(name, 0o644, func(f *os.File) error { return m.cd(ctx, f, files) }), "write %s", name)
 }
 
 // architecture returns Debian's name of that which a program is for.

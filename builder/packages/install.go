@@ -19,6 +19,7 @@ import (
 
 	"github.com/caisson-os/caisson/builder/apt"
 	"github.com/caisson-os/caisson/builder/root"
+	"github.com/caisson-os/caisson/internal/fault"
 	"github.com/caisson-os/caisson/internal/plain"
 	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/spec/rules"
@@ -107,9 +108,8 @@ func Install(ctx context.Context, r *root.Root, p spec.Packages, keep []string, 
 		return err
 	}
 	if len(p.Hold) > 0 {
-		if err := r.Run(ctx, root.Command{Args: append([]string{"apt-mark", "hold", "--"}, p.Hold...)}); err != nil {
-			return fmt.Errorf("hold packages: %w", root.Said(err))
-		}
+		err := r.Run(ctx, root.Command{Args: append([]string{"apt-mark", "hold", "--"}, p.Hold...)})
+		return fault.In(root.Said(err), "hold packages")
 	}
 	return nil
 }
@@ -127,10 +127,7 @@ func unasked(ctx context.Context, r *root.Root, debs []apt.Deb) error {
 		return nil
 	}
 	args := append([]string{"apt-mark", "auto", "--"}, plain.Each(debs, func(d apt.Deb) string { return d.Name + ":" + d.Arch })...)
-	if err := r.Run(ctx, root.Command{Args: args}); err != nil {
-		return fmt.Errorf("mark packages that came with others: %w", root.Said(err))
-	}
-	return nil
+	return fault.In(root.Said(r.Run(ctx, root.Command{Args: args})), "mark packages that came with others")
 }
 
 // needed refuses a lock with packages that nobody asked for and nothing needs: a lock is not signed.
@@ -164,10 +161,7 @@ func Users(ctx context.Context, r *root.Root) error {
 	if _, err := r.Lstat("/usr/bin/systemd-sysusers"); errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
-	if err := r.Run(ctx, root.Command{Args: []string{"systemd-sysusers"}}); err != nil {
-		return fmt.Errorf("make the accounts of sysusers.d: %w", root.Said(err))
-	}
-	return nil
+	return fault.In(root.Said(r.Run(ctx, root.Command{Args: []string{"systemd-sysusers"}})), "make the accounts of sysusers.d")
 }
 
 // sources records where the site's own packages came from, with their keys.
@@ -216,10 +210,7 @@ func Preseed(ctx context.Context, r *root.Root, install []spec.Package) error {
 		return nil
 	}
 	err := r.Run(ctx, root.Command{Args: []string{"debconf-set-selections"}, Stdin: strings.NewReader(b.String())})
-	if err != nil {
-		return fmt.Errorf("set debconf answers: %w", root.Said(err))
-	}
-	return nil
+	return fault.In(root.Said(err), "set debconf answers")
 }
 
 // SetUp lists the packages with answers to debconf that r has: they have asked before.
@@ -361,8 +352,5 @@ func checkPurge(ctx context.Context, r *root.Root, purge, wanted []string) error
 		return fmt.Errorf("blacklisted %s cannot be removed: %s needs it, and is asked for", strings.Join(purge, ", "),
 			strings.Join(victims, ", "))
 	}
-	if err != nil {
-		return fmt.Errorf("remove %s: %w", strings.Join(purge, ", "), root.Said(err))
-	}
-	return nil
+	return fault.In(root.Said(err), "remove %s", strings.Join(purge, ", "))
 }

@@ -24,6 +24,7 @@ import (
 	"github.com/caisson-os/caisson/internal/cli"
 	"github.com/caisson-os/caisson/internal/digest"
 	"github.com/caisson-os/caisson/internal/durable"
+	"github.com/caisson-os/caisson/internal/fault"
 	"github.com/caisson-os/caisson/internal/plain"
 	"github.com/caisson-os/caisson/internal/verity"
 	"github.com/caisson-os/caisson/oci"
@@ -210,10 +211,8 @@ func (p *Pusher) describe(ctx context.Context, d oci.Descriptor, raw []byte, l s
 	if err != nil {
 		return err
 	}
-	if err := Attach(ctx, p.Registry, oci.Describe(oci.MediaTypeManifest, raw), Bundle{bundle, sign.PredicateProvenance, p.Now}); err != nil {
-		return fmt.Errorf("attach the provenance: %w", err)
-	}
-	return nil
+	err = Attach(ctx, p.Registry, oci.Describe(oci.MediaTypeManifest, raw), Bundle{bundle, sign.PredicateProvenance, p.Now})
+	return fault.In(err, "attach the provenance")
 }
 
 // Inspected is a layer and what is attached to it, as inspect -o json prints it.
@@ -297,10 +296,7 @@ func (i Inspected) Write(w io.Writer, packages, profiles bool) {
 // does.
 func (l Layer) CheckImage(ctx context.Context, i spec.Image) error {
 	_, err := oci.Anywhere(ctx, l.registry.Source(), func(from oci.Source) (struct{}, error) { return struct{}{}, l.checkImage(ctx, from, i) })
-	if err != nil {
-		return fmt.Errorf("image %s of layer %s: %w", i.Name, l.Digest, err)
-	}
-	return nil
+	return fault.In(err, "image %s of layer %s", i.Name, l.Digest)
 }
 
 func (l Layer) checkImage(ctx context.Context, from oci.Source, i spec.Image) error {

@@ -17,6 +17,7 @@ import (
 
 	"github.com/caisson-os/caisson/builder"
 	"github.com/caisson-os/caisson/builder/apt"
+	"github.com/caisson-os/caisson/internal/fault"
 	"github.com/caisson-os/caisson/internal/plain"
 	"github.com/caisson-os/caisson/oci"
 	"github.com/caisson-os/caisson/oci/registry"
@@ -112,10 +113,7 @@ func (p *Pusher) sign(ctx context.Context, raw []byte) error {
 	if pub, err := sign.NewVerifier(p.Release.Public()); err == nil && Verify(ctx, p.Registry, oci.Digest(raw), []sign.Verifier{pub}) == nil {
 		return nil
 	}
-	if err := Sign(ctx, p.Registry, raw, p.Release, p.Now); err != nil {
-		return fmt.Errorf("sign: %w", err)
-	}
-	return nil
+	return fault.In(Sign(ctx, p.Registry, raw, p.Release, p.Now), "sign")
 }
 
 // Index pushes the list of variants, with the account ledger beside them, under the

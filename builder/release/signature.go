@@ -13,6 +13,7 @@ import (
 
 	"github.com/caisson-os/caisson/builder/sbom"
 	"github.com/caisson-os/caisson/internal/cli"
+	"github.com/caisson-os/caisson/internal/fault"
 	"github.com/caisson-os/caisson/internal/plain"
 	"github.com/caisson-os/caisson/oci"
 	"github.com/caisson-os/caisson/oci/registry"
@@ -256,10 +257,7 @@ func AttachRehearsal(ctx context.Context, r *registry.Registry, layer string, bu
 			registry.Attachment{Type: oci.TypeRehearsal, Blob: oci.Describe(oci.TypeBundle, bundle),
 				Annotations: map[string]string{created: now.UTC().Format(time.RFC3339)}})
 	}
-	if err != nil {
-		return fmt.Errorf("attach to layer %s: %w", layer, err)
-	}
-	return nil
+	return fault.In(err, "attach to layer %s", layer)
 }
 
 // Rehearsals returns the bundles that [AttachRehearsal] attached to a layer, of the newest

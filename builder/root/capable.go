@@ -12,6 +12,8 @@ import (
 	"unsafe"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/caisson-os/caisson/internal/fault"
 )
 
 // Unprivileged is returned when this process may not do what a build does. One of
@@ -171,35 +173,23 @@ func dropCapabilities(*plan) error {
 	for i := range data {
 		data[i] = unix.CapUserData{Effective: keep[i], Permitted: keep[i]}
 	}
-	if err := unix.Capset(&header, &data[0]); err != nil {
-		return fmt.Errorf("drop capabilities: %w", err)
-	}
-	return nil
+	return fault.In(unix.Capset(&header, &data[0]), "drop capabilities")
 }
 
 // noNewPrivileges keeps set-uid programs and file capabilities from giving any.
 func noNewPrivileges(*plan) error {
-	if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
-		return fmt.Errorf("set no_new_privs: %w", err)
-	}
-	return nil
+	return fault.In(unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), "set no_new_privs")
 }
 
 // limit keeps a crash from the host's core_pattern, which may be a program.
 func limit(*plan) error {
-	if err := unix.Setrlimit(unix.RLIMIT_CORE, &unix.Rlimit{}); err != nil {
-		return fmt.Errorf("set limit of core dumps: %w", err)
-	}
-	return nil
+	return fault.In(unix.Setrlimit(unix.RLIMIT_CORE, &unix.Rlimit{}), "set limit of core dumps")
 }
 
 // closeDescriptors closes, at exec, what the builder was started with: a key may
 // have come by descriptor.
 func closeDescriptors(*plan) error {
-	if err := unix.CloseRange(planFD, math.MaxUint32, unix.CLOSE_RANGE_CLOEXEC); err != nil {
-		return fmt.Errorf("close inherited descriptors: %w", err)
-	}
-	return nil
+	return fault.In(unix.CloseRange(planFD, math.MaxUint32, unix.CLOSE_RANGE_CLOEXEC), "close inherited descriptors")
 }
 
 // denied are system calls that installing a package does not take and that reach

@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/caisson-os/caisson/internal/check"
+	"github.com/caisson-os/caisson/internal/fault"
 )
 
 // enterName is the first argument of the process between the builder and a
@@ -120,10 +121,7 @@ const inert = unix.MS_NOSUID | unix.MS_NOEXEC | unix.MS_NODEV
 
 func privateMounts(*plan) error {
 	unix.Umask(0o022)
-	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
-		return fmt.Errorf("make mounts private: %w", err)
-	}
-	return nil
+	return fault.In(unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""), "make mounts private")
 }
 
 // devices are the nodes that programs of a layer find in /dev.
@@ -223,10 +221,7 @@ func moveTo(fd int, at string) error {
 	if err := directory(at); err != nil {
 		return err
 	}
-	if err := unix.MoveMount(fd, "", unix.AT_FDCWD, at, unix.MOVE_MOUNT_F_EMPTY_PATH); err != nil {
-		return fmt.Errorf("mount %s: %w", at, err)
-	}
-	return nil
+	return fault.In(unix.MoveMount(fd, "", unix.AT_FDCWD, at, unix.MOVE_MOUNT_F_EMPTY_PATH), "mount %s", at)
 }
 
 // mountAt mounts a kernel's file system on a directory of the layer.
@@ -234,10 +229,7 @@ func mountAt(kind, at string, flags uintptr, options string) error {
 	if err := directory(at); err != nil {
 		return err
 	}
-	if err := unix.Mount(kind, at, kind, flags, options); err != nil {
-		return fmt.Errorf("mount %s: %w", at, err)
-	}
-	return nil
+	return fault.In(unix.Mount(kind, at, kind, flags, options), "mount %s", at)
 }
 
 func describeType(m fs.FileMode) string {
@@ -248,10 +240,7 @@ func describeType(m fs.FileMode) string {
 }
 
 func remount(at string, flags uintptr) error {
-	if err := unix.Mount("", at, "", unix.MS_REMOUNT|unix.MS_BIND|flags, ""); err != nil {
-		return fmt.Errorf("remount %s: %w", at, err)
-	}
-	return nil
+	return fault.In(unix.Mount("", at, "", unix.MS_REMOUNT|unix.MS_BIND|flags, ""), "remount %s", at)
 }
 
 func mountProc(*plan) error { return mountAt("proc", "/proc", inert, "") }
@@ -358,10 +347,7 @@ func raiseLoopback() error {
 		request.SetUint16(unix.IFF_UP | unix.IFF_RUNNING)
 		err = unix.IoctlIfreq(fd, unix.SIOCSIFFLAGS, request)
 	}
-	if err != nil {
-		return fmt.Errorf("raise lo: %w", err)
-	}
-	return nil
+	return fault.In(err, "raise lo")
 }
 
 func (p *plan) protectBind() error {
@@ -380,10 +366,7 @@ func (p *plan) protectHost() error {
 		}
 	}
 	set := func(at string, flags uint, attr unix.MountAttr) error {
-		if err := unix.MountSetattr(unix.AT_FDCWD, at, flags, &attr); err != nil {
-			return fmt.Errorf("change the mount of %s: %w", at, err)
-		}
-		return nil
+		return fault.In(unix.MountSetattr(unix.AT_FDCWD, at, flags, &attr), "change the mount of %s", at)
 	}
 	if err := set("/", unix.AT_RECURSIVE, unix.MountAttr{Attr_set: unix.MOUNT_ATTR_RDONLY}); err != nil {
 		return err
@@ -410,8 +393,5 @@ func (p *plan) exec() error {
 	if err != nil {
 		return err
 	}
-	if err := unix.Exec(name, p.Args, p.Env); err != nil {
-		return fmt.Errorf("start %s: %w", filepath.Base(name), err)
-	}
-	return nil
+	return fault.In(unix.Exec(name, p.Args, p.Env), "start %s", filepath.Base(name))
 }

@@ -26,6 +26,7 @@ import (
 	"unicode/utf16"
 
 	"github.com/caisson-os/caisson/internal/cms"
+	"github.com/caisson-os/caisson/internal/fault"
 )
 
 // Variable is the name of one of the four variables.
@@ -198,10 +199,8 @@ func check(data []byte) error {
 		if kind != ofCertificates {
 			return nil
 		}
-		if _, err := x509.ParseCertificate(entry); err != nil {
-			return fmt.Errorf("signature list: %w", err)
-		}
-		return nil
+		_, err := x509.ParseCertificate(entry)
+		return fault.In(err, "signature list")
 	})
 }
 

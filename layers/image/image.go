@@ -35,6 +35,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/caisson-os/caisson/internal/cli"
+	"github.com/caisson-os/caisson/internal/fault"
 	"github.com/caisson-os/caisson/internal/mediatype"
 )
 
@@ -326,10 +327,8 @@ type listed struct {
 
 // Unpack writes what an image has into a directory that is not there yet.
 func Unpack(ctx context.Context, file, dir string) error {
-	if said, err := exec.CommandContext(ctx, "unsquashfs", "-no-progress", "-quiet", "-dest", dir, file).CombinedOutput(); err != nil {
-		return fmt.Errorf("unsquashfs: %s: %w", lastLine(string(said)), err)
-	}
-	return nil
+	said, err := exec.CommandContext(ctx, "unsquashfs", "-no-progress", "-quiet", "-dest", dir, file).CombinedOutput()
+	return fault.In(err, "unsquashfs: %s", lastLine(string(said)))
 }
 
 func listing(ctx context.Context, file string) (map[string]listed, error) {

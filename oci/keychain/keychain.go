@@ -35,6 +35,7 @@ import (
 
 	"github.com/caisson-os/caisson/internal/cli"
 	"github.com/caisson-os/caisson/internal/durable"
+	"github.com/caisson-os/caisson/internal/fault"
 	"github.com/caisson-os/caisson/internal/ownfiles"
 	"github.com/caisson-os/caisson/internal/program"
 	"github.com/caisson-os/caisson/oci"
@@ -377,10 +378,7 @@ func write(f *configfile.ConfigFile) error {
 	if err := os.MkdirAll(filepath.Dir(f.Filename), 0o700); err != nil {
 		return fmt.Errorf("registry credentials: %w", err)
 	}
-	if err := durable.Write(f.Filename, 0o600, f.SaveToWriter); err != nil {
-		return fmt.Errorf("registry credentials: %w", err)
-	}
-	return nil
+	return fault.In(durable.Write(f.Filename, 0o600, f.SaveToWriter), "registry credentials")
 }
 
 // HostOf returns the host[:port] of a registry; its prefix may follow.

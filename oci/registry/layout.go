@@ -19,6 +19,7 @@ import (
 
 	"github.com/caisson-os/caisson/internal/cli"
 	"github.com/caisson-os/caisson/internal/durable"
+	"github.com/caisson-os/caisson/internal/fault"
 	"github.com/caisson-os/caisson/internal/plain"
 	"github.com/caisson-os/caisson/oci"
 	"github.com/caisson-os/caisson/oci/internal/strict"
@@ -112,10 +113,7 @@ func (l *layout) putFile(ctx context.Context, repo string, d oci.Descriptor, fil
 	} else if err = l.make(); err == nil {
 		err = durable.Write(l.path(d.Digest), 0o644, fill)
 	}
-	if err != nil {
-		return fmt.Errorf("store %s: %w", d.Digest, err)
-	}
-	return nil
+	return fault.In(err, "store %s", d.Digest)
 }
 
 // intact reads again what is small; images are too large to be read for nothing,

@@ -17,6 +17,7 @@ import (
 
 	"github.com/caisson-os/caisson/internal/digest"
 	"github.com/caisson-os/caisson/internal/durable"
+	"github.com/caisson-os/caisson/internal/fault"
 	"github.com/caisson-os/caisson/internal/stall"
 	"github.com/caisson-os/caisson/oci"
 	"github.com/caisson-os/caisson/oci/pull"
@@ -231,10 +232,7 @@ func (l *layout) make() error {
 			return fmt.Errorf("make layout: %w", err)
 		}
 	}
-	if err := durable.WriteFile(l.marker(), []byte(`{"imageLayoutVersion":"1.0.0"}`), 0o644); err != nil {
-		return fmt.Errorf("make layout: %w", err)
-	}
-	return nil
+	return fault.In(durable.WriteFile(l.marker(), []byte(`{"imageLayoutVersion":"1.0.0"}`), 0o644), "make layout")
 }
 
 // lockWithin is how long others may have a layout to themselves: the longest is a sweep,

@@ -22,6 +22,7 @@ import (
 	"github.com/caisson-os/caisson/internal/cli"
 	"github.com/caisson-os/caisson/internal/digest"
 	"github.com/caisson-os/caisson/internal/durable"
+	"github.com/caisson-os/caisson/internal/fault"
 	"github.com/caisson-os/caisson/internal/ownfiles"
 	"github.com/caisson-os/caisson/internal/plain"
 	"github.com/caisson-os/caisson/sandbox/mixture"
@@ -171,10 +172,7 @@ func (a *answers) read() error {
 	if err == nil {
 		err = json.Unmarshal(data, &a.known)
 	}
-	if err != nil {
-		return fmt.Errorf("read the answers of an earlier run (remove the file to begin again): %s: %w", a.file, err)
-	}
-	return nil
+	return fault.In(err, "read the answers of an earlier run (remove the file to begin again): %s", a.file)
 }
 
 // lock makes the directory for what is built, which only one run of a search has: another would remove what this one

@@ -9,12 +9,12 @@ package scratch
 import (
 	"context"
 	"errors"
-	"fmt"
 	"os"
 	"path/filepath"
 
 	"golang.org/x/sys/unix"
 
+	"github.com/caisson-os/caisson/internal/fault"
 	"github.com/caisson-os/caisson/internal/stall"
 )
 
@@ -105,8 +105,5 @@ func Enlarge(name string, size int64) (err error) {
 	if errors.Is(err, unix.EOPNOTSUPP) {
 		return f.Truncate(size)
 	}
-	if err != nil {
-		return fmt.Errorf("make a disk of %d MiB: %w", size>>20, err)
-	}
-	return nil
+	return fault.In(err, "make a disk of %d MiB", size>>20)
 }

@@ -3,7 +3,10 @@
 package oci
 
 import (
+	"bufio"
 	"fmt"
+	"io"
+	"iter"
 	"maps"
 	"net"
 	"net/url"
@@ -123,23 +126,26 @@ const (
 	nameBegins   = `,"annotations":{"` + AnnotationRefName + `":"`
 )
 
-// EncodeLayoutIndex returns index.json as encoding/json writes it, without its cost: it has an entry
-// for each node of a fleet.
-func EncodeLayoutIndex(list []Named) []byte {
-	raw := append(make([]byte, 0, len(layoutBegins)+300*len(list)), layoutBegins...)
-	for i, n := range list {
-		if i > 0 {
+// WriteLayoutIndex writes index.json as encoding/json does, without its cost: it has an entry for each
+// node of a fleet.
+func WriteLayoutIndex(w io.Writer, list iter.Seq[Named]) error {
+	b := bufio.NewWriterSize(w, 64<<10)
+	raw := []byte(layoutBegins)
+	for n := range list {
+		if len(raw) == 0 {
 			raw = append(raw, ',')
 		}
 		raw = n.appendTo(raw)
+		_, _ = b.Write(raw) // Flush has the first error of all
+		raw = raw[:0]
 	}
-	return append(raw, "]}"...)
+	_, _ = b.Write(append(raw, "]}"...)) // Flush has the first error of all
+	return b.Flush()
 }
 
 func (n Named) appendTo(raw []byte) []byte {
-	const plain = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789:/.+-_" // stands in JSON as it is
-	text := strings.Trim(n.Name+n.MediaType+n.Digest+n.ArtifactType, plain)
-	if text != "" || n.Data != nil || n.Annotations != nil || n.Platform != nil {
+	plain := isPlain(n.Name) && isPlain(n.MediaType) && isPlain(n.Digest) && isPlain(n.ArtifactType)
+	if !plain || n.Data != nil || n.Annotations != nil || n.Platform != nil {
 		d := n.Descriptor
 		if n.Name != "" {
 			d.Annotations = map[string]string{AnnotationRefName: n.Name}
@@ -147,15 +153,33 @@ func (n Named) appendTo(raw []byte) []byte {
 		}
 		return append(raw, Encode(d)...)
 	}
-	raw = append(raw, `{"mediaType":"`+n.MediaType+`","digest":"`+n.Digest+`","size":`...)
+	raw = appendAll(raw, `{"mediaType":"`, n.MediaType, `","digest":"`, n.Digest, `","size":`)
 	raw = strconv.AppendInt(raw, n.Size, 10)
 	if n.ArtifactType != "" {
-		raw = append(raw, `,"artifactType":"`+n.ArtifactType+`"`...)
+		raw = appendAll(raw, `,"artifactType":"`, n.ArtifactType, `"`)
 	}
 	if n.Name != "" {
-		raw = append(raw, nameBegins+n.Name+`"}`...)
+		raw = appendAll(raw, nameBegins, n.Name, `"}`)
 	}
 	return append(raw, '}')
+}
+
+func appendAll(raw []byte, texts ...string) []byte {
+	for _, text := range texts {
+		raw = append(raw, text...)
+	}
+	return raw
+}
+
+// isPlain reports whether a text stands in JSON as it is; there are others that do.
+func isPlain(text string) bool {
+	for i := range len(text) {
+		c := text[i]
+		if (c|' ' < 'a' || c|' ' > 'z') && (c < '+' || c > ':' || c == ',') && c != '_' {
+			return false
+		}
+	}
+	return true
 }
 
 // ParseLayoutIndex reads a layout's index.json: an index without a cap on its
@@ -185,7 +209,7 @@ func ParseLayoutIndex(raw []byte) ([]Named, error) {
 	return list, nil
 }
 
-// parseOwn is for what [EncodeLayoutIndex] wrote: texts are taken out of what looks like it, and whether
+// parseOwn is for what [WriteLayoutIndex] wrote: texts are taken out of what looks like it, and whether
 // it is that follows from encoding them again. For all else ok is false.
 func parseOwn(raw []byte) (list []Named, ok bool) {
 	text, begins := strings.CutPrefix(string(raw), layoutBegins+"{")

@@ -34,7 +34,7 @@ func TestALayoutIsNoLargerThanItIsRead(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r.place.(*layout).most = len(was) + 10
+	r.place.(*layout).most = int64(len(was)) + 10
 	if err := put("n1"); err == nil || !strings.Contains(err.Error(), "and no more than") {
 		t.Errorf("%v", err)
 	}

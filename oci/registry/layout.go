@@ -16,6 +16,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"unique"
 
 	"github.com/caisson-os/caisson/internal/cli"
 	"github.com/caisson-os/caisson/internal/durable"
@@ -28,7 +29,7 @@ import (
 // layout is a directory in the OCI image layout.
 type layout struct {
 	dir  string
-	most int // bytes of index.json that are read again
+	most int64 // bytes of index.json that are read again
 	mu   sync.Mutex
 	held *locked // while a batch is open
 
@@ -147,7 +148,7 @@ func artifactType(raw []byte) (string, error) {
 	const begins = `{"schemaVersion":2,"mediaType":"` + oci.MediaTypeManifest + `","artifactType":"`
 	if rest, own := bytes.CutPrefix(raw, []byte(begins)); own { // as oci.Encode writes it: then all else need not be read
 		if of, _, _ := bytes.Cut(rest, []byte(`"`)); !bytes.Contains(of, []byte(`\`)) {
-			return string(of), nil
+			return unique.Make(string(of)).Value(), nil // they are few
 		}
 	}
 	var kind struct {
@@ -253,12 +254,17 @@ func (l *layout) begin() (*locked, error) {
 }
 
 func (l *layout) write(x *index) error {
-	raw := x.encode()
-	if len(raw) > l.most {
-		return cli.WithHint(fmt.Errorf("write %s/index.json: it would have %d bytes, and no more than %d are read again", l.dir, len(raw), l.most),
-			"publish at a registry server, which has no such file")
-	}
-	return durable.WriteFile(filepath.Join(l.dir, "index.json"), raw, 0o644)
+	return durable.Fill(filepath.Join(l.dir, "index.json"), 0o644, func(f *os.File) error {
+		if err := x.write(f); err != nil {
+			return err
+		}
+		size, err := f.Seek(0, io.SeekCurrent)
+		if err == nil && size > l.most {
+			err = cli.WithHint(fmt.Errorf("write %s/index.json: it would have %d bytes, and no more than %d are read again", l.dir, size, l.most),
+				"publish at a registry server, which has no such file")
+		}
+		return err
+	})
 }
 
 // OpenNamed is [Open] for a place that an operator named: no layout is made among other files.
@@ -313,6 +319,7 @@ func readIndex(root *os.Root) (*index, error) {
 		return nil, err
 	}
 	x := newIndex()
+	x.names = make(map[string]oci.Descriptor, len(list)) // of each node of a fleet
 	for _, n := range list {
 		if n.Name != "" {
 			x.names[n.Name] = n.Descriptor
@@ -323,16 +330,20 @@ func readIndex(root *os.Root) (*index, error) {
 	return x, nil
 }
 
-// encode sorts, so that the same content has the same bytes.
-func (x *index) encode() []byte {
-	list := make([]oci.Named, 0, len(x.names)+len(x.plain))
-	for _, name := range slices.Sorted(maps.Keys(x.names)) {
-		list = append(list, oci.Named{Name: name, Descriptor: x.names[name]})
-	}
-	for _, digest := range slices.Sorted(maps.Keys(x.plain)) {
-		list = append(list, oci.Named{Descriptor: x.plain[digest]})
-	}
-	return oci.EncodeLayoutIndex(list)
+// write sorts, so that the same content has the same bytes.
+func (x *index) write(w io.Writer) error {
+	return oci.WriteLayoutIndex(w, func(yield func(oci.Named) bool) {
+		for _, name := range slices.Sorted(maps.Keys(x.names)) {
+			if !yield(oci.Named{Name: name, Descriptor: x.names[name]}) {
+				return
+			}
+		}
+		for _, digest := range slices.Sorted(maps.Keys(x.plain)) {
+			if !yield(oci.Named{Descriptor: x.plain[digest]}) {
+				return
+			}
+		}
+	})
 }
 
 func (x *index) put(repo, tag string, d oci.Descriptor) {

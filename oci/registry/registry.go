@@ -91,7 +91,7 @@ func Open(ref string, o Options) (*Registry, error) {
 		}
 		r.place = l
 		if len(o.Mirrors) == 0 && l.absent() {
-			r.source = &unmade{layout: l}
+			r.source = within{&unmade{layout: l}, l}
 			return r, nil
 		}
 	} else {
@@ -102,6 +102,9 @@ func Open(ref string, o Options) (*Registry, error) {
 	}
 	o.Again = cmp.Or(o.Again, again)
 	r.source, err = pull.Open(parsed, o)
+	if l, ok := r.place.(*layout); ok && len(o.Mirrors) == 0 {
+		r.source = within{r.source, l}
+	}
 	return r, err
 }
 

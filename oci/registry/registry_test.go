@@ -8,6 +8,8 @@ import (
 	"fmt"
 	"io"
 	"net/http/httptest"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -190,6 +192,52 @@ func TestLayoutBatch(t *testing.T) {
 	}
 	if tags, err := reader.Tags(t.Context(), "node"); err != nil || len(tags) != 50 {
 		t.Errorf("after the flush: %d tags, %v", len(tags), err)
+	}
+}
+
+// TestABatchReadsItsTags: who writes a batch finds what it has, as at a server, and nobody reads
+// index.json for that.
+func TestABatchReadsItsTags(t *testing.T) {
+	for what, fresh := range map[string]bool{"a new directory": true, "a layout": false} {
+		t.Run(what, func(t *testing.T) {
+			dir := t.TempDir()
+			if !fresh {
+				push(t, open(t, "oci:"+dir), "old", "a", "b")
+			}
+			r := open(t, "oci:"+dir)
+			b, err := r.Batch()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := os.Rename(filepath.Join(dir, "index.json"), filepath.Join(dir, "away")); err != nil {
+				t.Fatal(err)
+			}
+			digest := push(t, r, "new", "a")
+			if resp, err := r.Source().Manifest(t.Context(), "node", "a", ""); err != nil || resp.Digest != digest {
+				t.Errorf("what the batch has put: %+v, %v", resp, err)
+			}
+			if resp, err := r.Source().Manifest(t.Context(), "node", "a", digest); err != nil || !resp.NotModified {
+				t.Errorf("with its etag: %+v, %v", resp, err)
+			}
+			if _, _, err := r.Manifest(t.Context(), "node", "b"); errors.Is(err, oci.ErrNotFound) != fresh || err != nil && !fresh {
+				t.Errorf("what was there before: %v", err)
+			}
+			if err := r.Delete(t.Context(), "node", "a"); err != nil {
+				t.Fatal(err)
+			}
+			if _, _, err := r.Manifest(t.Context(), "node", "a"); !errors.Is(err, oci.ErrNotFound) {
+				t.Errorf("what the batch has removed: %v", err)
+			}
+			if err := os.Rename(filepath.Join(dir, "away"), filepath.Join(dir, "index.json")); err != nil {
+				t.Fatal(err)
+			}
+			if err := b.Close(); err != nil {
+				t.Fatal(err)
+			}
+			if _, _, err := r.Manifest(t.Context(), "node", "a"); errors.Is(err, oci.ErrNotFound) != fresh {
+				t.Errorf("what was not flushed counts: %v", err)
+			}
+		})
 	}
 }
 

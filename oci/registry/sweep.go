@@ -185,6 +185,35 @@ func (b *Batch) Sweep(grace time.Duration) (freed int64, err error) {
 	return sweep(b.layout.dir, grace)
 }
 
+// within is the source of a layout. While a batch is open its tags lead where the batch has them lead, as
+// a server's do, and index.json is not read once more.
+type within struct {
+	oci.Source
+	layout *layout
+}
+
+func (w within) Manifest(ctx context.Context, repo, reference, etag string) (oci.Response, error) {
+	if !oci.ValidDigest(reference) {
+		switch digest, open := w.layout.batched(repo, reference); {
+		case open && digest == "":
+			return oci.Response{}, fmt.Errorf("%s:%s: %w", repo, reference, oci.ErrNotFound)
+		case open:
+			reference = digest
+		}
+	}
+	return w.Source.Manifest(ctx, repo, reference, etag)
+}
+
+// batched returns the digest of a tag in the open batch, and whether there is one.
+func (l *layout) batched(repo, tag string) (digest string, open bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.held == nil {
+		return "", false
+	}
+	return l.held.index.names[repo+":"+tag].Digest, true
+}
+
 // locked is an index that is not written yet, and the lock that keeps others out.
 type locked struct {
 	index *index
@@ -228,7 +257,7 @@ func (l *layout) make() error {
 	}
 	name := filepath.Join(l.dir, "index.json")
 	if _, err := os.Stat(name); errors.Is(err, fs.ErrNotExist) {
-		if err := durable.WriteFile(name, newIndex().encode(), 0o644); err != nil {
+		if err := durable.Write(name, 0o644, newIndex().write); err != nil {
 			return fmt.Errorf("make layout: %w", err)
 		}
 	}

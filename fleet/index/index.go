@@ -63,6 +63,13 @@ func (x *Index) Fork() *Index {
 	return y
 }
 
+// Forget lets go of the shards that were read, which are read again when they are asked for.
+func (x *Index) Forget() {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	clear(x.read)
+}
+
 // Row returns a node's row, and whether there is one.
 func (x *Index) Row(ctx context.Context, name string) (row spec.Published, ok bool, err error) {
 	if edit, edited := x.edits[name]; edited {
@@ -120,24 +127,26 @@ func (x *Index) Store(ctx context.Context, put Put) error {
 	if n > 0 && len(x.edits) == 0 {
 		return nil
 	}
-	changed := map[int]Rows{}
+	nodes, changed := x.Len(), map[int]map[string]*spec.Published{} // edits by shard
 	for name, edit := range x.edits {
 		if n == 0 {
 			break
 		}
 		i := Of(name, n)
-		if changed[i] == nil {
-			rows, err := x.shard(ctx, i)
-			if err != nil {
-				return err
-			}
-			changed[i] = maps.Clone(rows)
+		rows, err := x.shard(ctx, i)
+		if err != nil {
+			return err
 		}
-		apply(changed[i], map[string]*spec.Published{name: edit})
-	}
-	nodes := x.Len()
-	for i, rows := range changed {
-		nodes += len(rows) - x.Root.Shards[i].Nodes
+		switch _, there := rows[name]; {
+		case there && edit == nil:
+			nodes--
+		case !there && edit != nil:
+			nodes++
+		}
+		if changed[i] == nil {
+			changed[i] = map[string]*spec.Published{}
+		}
+		changed[i][name] = edit
 	}
 	if n == 0 || Count(nodes) != n {
 		all, err := x.All(ctx)
@@ -145,14 +154,22 @@ func (x *Index) Store(ctx context.Context, put Put) error {
 			return err
 		}
 		n = Count(len(all))
-		changed = split(all, n)
-		x.Root.Shards, x.read = make([]spec.Shard, n), make([]Rows, n)
+		x.Root.Shards, x.read = make([]spec.Shard, n), split(all, n)
+		clear(changed)
+		for i := range n {
+			changed[i] = nil // the edits are in it
+		}
 	}
 	numbers := slices.Sorted(maps.Keys(changed))
 	if err := Each(ctx, len(numbers), func(ctx context.Context, k int) error {
 		i := numbers[k]
-		digest, err := put(ctx, spec.FleetShard{APIVersion: spec.APIVersion, Kind: spec.KindFleetShard, Fleet: x.Root.Fleet, Nodes: changed[i]})
-		x.Root.Shards[i], x.read[i] = Describe(digest, changed[i]), changed[i]
+		rows := x.read[i]
+		if changed[i] != nil {
+			rows = maps.Clone(rows)
+			apply(rows, changed[i])
+		}
+		digest, err := put(ctx, spec.FleetShard{APIVersion: spec.APIVersion, Kind: spec.KindFleetShard, Fleet: x.Root.Fleet, Nodes: rows})
+		x.Root.Shards[i], x.read[i] = Describe(digest, rows), rows
 		return err
 	}); err != nil {
 		return err
@@ -199,8 +216,8 @@ func apply(rows Rows, edits map[string]*spec.Published) {
 	}
 }
 
-func split(rows Rows, n int) map[int]Rows {
-	out := make(map[int]Rows, n)
+func split(rows Rows, n int) []Rows {
+	out := make([]Rows, n)
 	for i := range n {
 		out[i] = Rows{}
 	}

@@ -156,3 +156,50 @@ func TestAnErrorOfAShardIsOne(t *testing.T) {
 		t.Error("Store made up a shard")
 	}
 }
+
+// TestFewerNodesHaveFewerShards: what is left of a fleet is all there, and can grow again.
+func TestFewerNodesHaveFewerShards(t *testing.T) {
+	s := &shelf{shards: map[string]spec.FleetShard{}}
+	x := New(spec.FleetIndex{})
+	for _, n := range []int{1500, 10, 600, 0} {
+		for i := range 1500 {
+			if x.Remove(fmt.Sprintf("n%d", i)); i < n {
+				x.Set(fmt.Sprintf("n%d", i), spec.Published{Generation: 1})
+			}
+		}
+		if err := x.Store(t.Context(), s.put); err != nil {
+			t.Fatal(err)
+		}
+		x = s.open(x.Root)
+		if all, err := x.All(t.Context()); err != nil || len(all) != n || x.Len() != n || len(x.Root.Shards) != Count(n) {
+			t.Errorf("%d of %d nodes in %d shards, %v", len(all), n, len(x.Root.Shards), err)
+		}
+	}
+}
+
+// TestForgottenIsReadAgain: what is forgotten is as it was, and a copy goes on with what was read.
+func TestForgottenIsReadAgain(t *testing.T) {
+	s := &shelf{shards: map[string]spec.FleetShard{}}
+	x := New(spec.FleetIndex{})
+	x.Set("n0", spec.Published{Generation: 1})
+	if err := x.Store(t.Context(), s.put); err != nil {
+		t.Fatal(err)
+	}
+	open, reads := s.open(x.Root), 0
+	load := open.load
+	open.load = func(ctx context.Context, n int) (Rows, error) {
+		reads++
+		return load(ctx, n)
+	}
+	row := func(x *Index, want int) {
+		t.Helper()
+		if row, ok, err := x.Row(t.Context(), "n0"); err != nil || !ok || row.Generation != 1 || reads != want {
+			t.Errorf("%+v, %t, %v, %d reads, want %d", row, ok, err, reads, want)
+		}
+	}
+	row(open, 1)
+	fork := open.Fork()
+	open.Forget()
+	row(fork, 1)
+	row(open, 2)
+}

@@ -104,7 +104,7 @@ func (b *returning) prepare(ctx context.Context, past *Past, w *work) error {
 		return err
 	}
 	w.kept = true
-	return b.sign(ctx, w, o)
+	return b.sign(ctx, w, o, was)
 }
 
 // contentThen returns what a node had then, nil where that was nothing or is not known.

@@ -157,11 +157,20 @@ func (f *Fleet) Content(ctx context.Context, node string, c spec.Content) (*spec
 	return o, ofNode(node, err)
 }
 
-func (f *Fleet) content(ctx context.Context, node string, c spec.Content) (*spec.Overlay, error) {
+// stored reads the document of an overlay of any generation.
+func (f *Fleet) stored(ctx context.Context, c spec.Content) ([]byte, error) {
 	doc, err := oci.ReadBlob(ctx, f.p.Registry.Source(), oci.RepoNode,
 		oci.Descriptor{MediaType: oci.TypeOverlay, Digest: c.Overlay, Size: c.Size}, oci.MaxOverlay)
 	if err != nil {
-		return nil, fmt.Errorf("overlay of generation %d: %w", c.Generation, err)
+		err = fmt.Errorf("overlay of generation %d: %w", c.Generation, err)
+	}
+	return doc, err
+}
+
+func (f *Fleet) content(ctx context.Context, node string, c spec.Content) (*spec.Overlay, error) {
+	doc, err := f.stored(ctx, c)
+	if err != nil {
+		return nil, err
 	}
 	var o spec.Overlay
 	if err := spec.Decode(doc, &o); err != nil {

@@ -11,7 +11,6 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"path/filepath"
-	"runtime"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -400,6 +399,7 @@ func (f *fleet) cutDoing(what *spec.FleetChange, given uint64) {
 	at := &run{Fleet: &Fleet{f.Publisher, v}}
 	must(f.t, at.putReserved(f.t.Context(), f.policy.Lifetime, reserved))
 	node := f.nodes("", "cut")[0]
+	at.plan = &plan{index: index.New(reserved)}
 	cut := []work{{name: "n0", match: node.Match, layer: node.Layer, generation: given}}
 	must(f.t, cut[0].setDocument(node.Doc))
 	must(f.t, f.signNodes(f.t.Context(), f.policy, &reserved, cut))
@@ -801,12 +801,6 @@ func TestPassOverIsSure(t *testing.T) {
 
 // A fleet's overlays are many: what is kept of one is a fraction of it, and all that it was.
 func TestWhatIsKeptIsSmall(t *testing.T) {
-	heap := func() int64 {
-		runtime.GC()
-		var m runtime.MemStats
-		runtime.ReadMemStats(&m)
-		return int64(m.HeapAlloc)
-	}
 	var first work
 	must(t, first.setKept([]byte("{}")))
 	before, todo := heap(), make([]work, 64)

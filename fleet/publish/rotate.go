@@ -220,7 +220,7 @@ func (r *rotating) keepBundles(ctx context.Context, todo []work) error {
 		if err != nil {
 			return err
 		}
-		w.same = looked.accepted
+		w.valid = &validity{looked.accepted.IssuedAt, looked.accepted.Expires}
 		for _, b := range looked.candidate.Bundles {
 			said, err := sign.VerifyOverlay([][]byte{b}, r.now.Operator, 1, w.overlay)
 			if err == nil && !mine[said.Keys[0]] || err != nil && sign.VerifyEpoch([][]byte{b}, r.now.Epoch, r.v.policy.Fleet,

@@ -97,7 +97,7 @@ func (r *run) publish(ctx context.Context, policy Policy, nodes []Node, o Option
 	if err := s.addAll(ctx, nodes); err != nil {
 		return err
 	}
-	s.dropLeft(nodes)
+	s.dropLeft()
 	s.repairOthers()
 	renewed, err := r.renewKept(ctx, s.held, func(node string) bool { return o.All || v.torn[node] })
 	if err != nil {
@@ -107,7 +107,7 @@ func (r *run) publish(ctx context.Context, policy Policy, nodes []Node, o Option
 		return err
 	}
 	s.plan.todo, s.plan.first = append(s.plan.todo, renewed...), o.First
-	s.rows = nil // those of a large fleet are not to be held to the end
+	s.rows, s.listed = nil, nil // those of a large fleet are not to be held to the end
 	if err := r.write(ctx, policy); err != nil {
 		return err
 	}
@@ -136,6 +136,7 @@ type selected struct {
 	policy   Policy
 	o        Options
 	rows     index.Rows
+	listed   map[string]bool   // nodes of the site
 	underWay map[string]string // nodes of rollouts, with its name: what changes them is its to publish
 	held     []string          // nodes that need a signature over what they have
 	rejected []string          // nodes that keep what is on the reject list
@@ -145,13 +146,13 @@ type selected struct {
 // ([Options.Keep]): who they are is in doubt where the site is read from. Two rows must never be
 // found by one machine, so a node that has an identifier of one of these stays as it is, too.
 func (s *selected) addAll(ctx context.Context, nodes []Node) error {
-	listed, owner := map[string]bool{}, map[string]string{} // owner is by what a machine may claim to be
+	s.listed = make(map[string]bool, len(nodes))
 	for _, n := range nodes {
-		listed[n.Name] = true
+		s.listed[n.Name] = true
 	}
-	stays := map[string]bool{}
+	stays, owner := map[string]bool{}, map[string]string{} // owner is by what a machine may claim to be
 	for name, row := range s.rows {
-		if s.o.Keep != nil && s.o.Keep(name) && !listed[name] {
+		if s.o.Keep != nil && s.o.Keep(name) && !s.listed[name] {
 			stays[name] = true
 			for _, tag := range trust.AliasTags(row.Match.MACs, row.Match.UUIDs) {
 				owner[tag] = name
@@ -282,16 +283,12 @@ func (s *selected) withConfirm(n Node, has string) ([]byte, error) {
 }
 
 // dropLeft takes the rows away of nodes that are not the site's any more.
-func (s *selected) dropLeft(nodes []Node) {
+func (s *selected) dropLeft() {
 	if s.o.Only != nil {
 		return
 	}
-	listed := make(map[string]bool, len(nodes))
-	for _, n := range nodes {
-		listed[n.Name] = true
-	}
-	for _, name := range slices.Sorted(maps.Keys(s.rows)) {
-		if !listed[name] && !slices.Contains(s.result.Kept, name) {
+	for name := range s.rows {
+		if !s.listed[name] && !slices.Contains(s.result.Kept, name) {
 			s.plan.index.Remove(name)
 			s.plan.rows = true
 			s.result.Left = append(s.result.Left, name)

@@ -114,22 +114,16 @@ func (r *verifying) all(ctx context.Context, only []string) error {
 	}
 	layers, services := map[string]bool{}, map[string]spec.Blob{}
 	for _, name := range names {
-		accepted := nodes[name].accepted
-		if accepted == nil {
-			if err := r.add("node:"+name, nodes[name].err, false, ""); err != nil {
-				return err
-			}
-			continue
-		}
-		if err := r.add("node:"+name, nil, accepted.Expired, "at "+accepted.Expires.Format(time.RFC3339)); err != nil {
+		n := nodes[name]
+		if err := r.add("node:"+name, n.err, n.expired, "at "+n.expires.Format(time.RFC3339)); err != nil {
 			return err
 		}
-		r.noteLeftOut(accepted.LeftOut)
-		if accepted.Overlay.Layer != "" {
-			layers[accepted.Overlay.Layer] = true
+		r.noteLeftOut(n.leftOut)
+		if n.layer != "" {
+			layers[n.layer] = true
 		}
-		for _, s := range accepted.Overlay.Services {
-			services[s.Image.Digest] = s.Image
+		for _, image := range n.services {
+			services[image.Digest] = image
 		}
 	}
 	for _, digest := range slices.Sorted(maps.Keys(services)) {
@@ -253,24 +247,29 @@ func (r *Report) add(what string, err error, expired bool, when string) error {
 	return nil
 }
 
-// nodeView says what a node finds under its names, of the overlay its layer and services
-// alone, or why it would not take that.
+// nodeView says what a node finds under its names, or why it would not take that: a fleet's overlays
+// are too much to hold.
 type nodeView struct {
-	accepted *trust.Accepted
+	layer    string
+	services []spec.Blob // their images
+	expires  time.Time
+	expired  bool
+	leftOut  []string
 	err      error // that is a verdict
 }
 
 // viewAsNodes looks as each node does, several at a time.
-func (r *verifying) viewAsNodes(ctx context.Context, names []string) (map[string]nodeView, error) {
-	return findEach(ctx, slices.Values(names), func(ctx context.Context, name string) (nodeView, error) {
+func (r *verifying) viewAsNodes(ctx context.Context, names []string) (map[string]*nodeView, error) {
+	return findEach(ctx, slices.Values(names), func(ctx context.Context, name string) (*nodeView, error) {
 		a, err := r.viewAsNode(ctx, name)
-		if err != nil && verdict(err) == "" {
-			return nodeView{}, err
+		switch {
+		case err == nil:
+			images := plain.Each(a.Overlay.Services, func(s spec.Service) spec.Blob { return s.Image })
+			return &nodeView{a.Overlay.Layer, images, a.Expires, a.Expired, a.LeftOut, nil}, nil
+		case verdict(err) == "":
+			return nil, err
 		}
-		if a != nil { // the rest of a fleet's overlays is too much to hold
-			a.Overlay = spec.Overlay{Core: spec.Core{Layer: a.Overlay.Layer}, Services: a.Overlay.Services}
-		}
-		return nodeView{a, err}, nil
+		return &nodeView{err: err}, nil
 	})
 }
 

@@ -3,6 +3,7 @@
 package publish
 
 import (
+	"cmp"
 	"context"
 	"crypto"
 	"errors"
@@ -45,9 +46,29 @@ type work struct {
 
 // signed is how an overlay is signed.
 type signed struct {
-	expires int64 // when its signatures do
-	bundles [][]byte
-	same    *trust.Accepted // what a signature that is added repeats; nil is a statement of now
+	valid   *validity    // of the signatures that it joins; nil is from now on
+	by      []*sign.Once // make the signers' bundles: a fleet's are too many to hold
+	bundles [][]byte     // by others, that stand beside them
+}
+
+// validity is the time for which signatures count.
+type validity struct{ from, until time.Time }
+
+// said is what is signed of a node.
+func (w *work) said(x *spec.FleetIndex) sign.Predicate {
+	return sign.Predicate{
+		Fleet: x.Fleet, Node: w.name, Match: sign.Match(w.match), Layer: w.layer, Epoch: x.Epoch, Generation: w.generation,
+		IssuedAt: w.valid.from, Expires: w.valid.until, RunsOn: w.runsOn,
+	}
+}
+
+// allBundles makes those that stand beside an overlay.
+func (w *work) allBundles(x *spec.FleetIndex) (all [][]byte, err error) {
+	all, err = signEach(w.by, func(s *sign.Once) ([]byte, error) { return sign.SignOverlay(s, w.overlay, w.said(x)) })
+	if x.Grant != nil {
+		all = append(all, x.Grant)
+	}
+	return slices.Concat(w.bundles, all), err
 }
 
 // setDocument takes the overlay that a node gets.
@@ -174,6 +195,7 @@ func (r *run) write(ctx context.Context, policy Policy) error {
 		if err := r.putReserved(ctx, policy.Lifetime, reserved); err != nil {
 			return err
 		}
+		v.index.Forget() // x goes on with what was read
 		if c.announced != nil {
 			if err := c.announced(ctx); err != nil {
 				return err
@@ -255,27 +277,23 @@ func forEach(ctx context.Context, todo []work, f func(context.Context, *work) er
 
 // findEach returns what f finds of each of some nodes, several at once. What is zero is left out.
 func findEach[T comparable](ctx context.Context, names iter.Seq[string], f func(context.Context, string) (T, error)) (map[string]T, error) {
-	var todo []work
-	for name := range names {
-		todo = append(todo, work{name: name})
-	}
 	var mu sync.Mutex
-	found := map[string]T{}
-	err := forEach(ctx, todo, func(ctx context.Context, w *work) error {
-		one, err := f(ctx, w.name)
+	list, found := slices.Collect(names), map[string]T{}
+	err := index.Each(ctx, len(list), func(ctx context.Context, i int) error {
+		one, err := f(ctx, list[i])
 		if zero := *new(T); err != nil || one == zero {
-			return err
+			return ofNode(list[i], err)
 		}
 		mu.Lock()
 		defer mu.Unlock()
-		found[w.name] = one
+		found[list[i]] = one
 		return nil
 	})
 	return found, err
 }
 
 // signEach has each of some signers make a statement.
-func signEach(by []crypto.Signer, f func(crypto.Signer) ([]byte, error)) (bundles [][]byte, err error) {
+func signEach[S crypto.Signer](by []S, f func(S) ([]byte, error)) (bundles [][]byte, err error) {
 	for _, s := range by {
 		b, err := f(s)
 		if err != nil {
@@ -289,30 +307,21 @@ func signEach(by []crypto.Signer, f func(crypto.Signer) ([]byte, error)) (bundle
 // signNodes signs all and asks the node's own decision about each, before the
 // first one is pushed.
 func (p *Publisher) signNodes(ctx context.Context, policy Policy, x *spec.FleetIndex, todo []work, also ...Policy) error {
+	now := &validity{p.Now, p.Now.Add(policy.Lifetime)}
 	return forEach(ctx, todo, func(_ context.Context, w *work) error {
 		doc, err := w.document()
 		if err != nil {
 			return err
 		}
-		said := sign.Predicate{
-			Fleet: x.Fleet, Node: w.name, Match: sign.Match(w.match), Layer: w.layer,
-			Epoch: x.Epoch, Generation: w.generation, IssuedAt: p.Now, Expires: p.Now.Add(policy.Lifetime),
-			RunsOn: w.runsOn,
-		}
-		if w.same != nil {
-			said.IssuedAt, said.Expires = w.same.IssuedAt, w.same.Expires
-		}
-		w.expires = said.Expires.Unix()
-		bundles, err := signEach(p.Signers, func(s crypto.Signer) ([]byte, error) { return sign.SignOverlay(s, w.overlay, said) })
+		w.valid = cmp.Or(w.valid, now)
+		w.by = plain.Each(p.Signers, func(s crypto.Signer) *sign.Once { return &sign.Once{By: s} })
+		bundles, err := w.allBundles(x)
 		if err != nil {
 			return err
 		}
-		w.bundles = append(w.bundles, bundles...)
-		if x.Grant != nil {
-			w.bundles = append(w.bundles, x.Grant)
-		}
+		c := trust.Candidate{Document: doc, Bundles: bundles}
 		for _, by := range append([]Policy{policy}, also...) {
-			if err := p.rehearse(pems(by.Operator), by.Threshold, x, w, doc); err != nil {
+			if err := p.rehearse(pems(by.Operator), by.Threshold, x, w, c); err != nil {
 				return hintReject(fmt.Errorf("the node would refuse this: %w", err))
 			}
 		}
@@ -336,7 +345,10 @@ func (r *run) pushNodes(ctx context.Context) error {
 		defer mu.Unlock()
 		r.plan.index.Set(w.name, done)
 		r.result.add(w, done.Generation)
-		w.bundles = nil // those of a fleet are many
+		w.doc, w.signed = nil, signed{} // those of a fleet are many
+		if w.was != nil && slices.Equal(w.was.Match.MACs, w.match.MACs) && slices.Equal(w.was.Match.UUIDs, w.match.UUIDs) {
+			w.was = nil // all its tags are in use
+		}
 		return nil
 	})
 	r.result.sort()
@@ -348,7 +360,11 @@ func (r *run) pushNode(ctx context.Context, w *work) (spec.Published, error) {
 	if err != nil {
 		return spec.Published{}, err
 	}
-	raw, blobs := oci.OverlayManifest(doc, w.bundles...)
+	bundles, err := w.allBundles(&r.plan.index.Root)
+	if err != nil {
+		return spec.Published{}, err
+	}
+	raw, blobs := oci.OverlayManifest(doc, bundles...)
 	for _, b := range blobs[1:] { // the first is empty, and all have it
 		if err := r.p.Registry.PutData(ctx, oci.RepoNode, b); err != nil {
 			return spec.Published{}, err
@@ -360,20 +376,19 @@ func (r *run) pushNode(ctx context.Context, w *work) (spec.Published, error) {
 		return spec.Published{}, err
 	}
 	return spec.Published{
-		Manifest: manifest, Overlay: w.overlay, Layer: w.layer, Generation: w.generation, Expires: w.expires,
+		Manifest: manifest, Overlay: w.overlay, Layer: w.layer, Generation: w.generation, Expires: w.valid.until.Unix(),
 		Match: w.match, Size: w.size, Before: w.before(), Holds: w.holds,
 		Foreign: w.was != nil && w.was.Foreign && w.was.Overlay == w.overlay,
 	}, nil
 }
 
 // rehearse asks the node's own decision.
-func (p *Publisher) rehearse(trusted []string, threshold int, x *spec.FleetIndex, w *work, doc []byte) error {
+func (p *Publisher) rehearse(trusted []string, threshold int, x *spec.FleetIndex, w *work, c trust.Candidate) error {
 	known := trust.Known{}
 	if p.current != nil {
 		known.Reject = p.current.Reject
 	}
-	a, err := p.agentRules().Accept(
-		trust.Candidate{Document: doc, Bundles: w.bundles},
+	a, err := p.agentRules().Accept(c,
 		spec.Bootstrap{Fleet: x.Fleet, Keys: trusted, Threshold: threshold},
 		trust.Identity{Node: w.name, MACs: w.match.MACs, UUIDs: w.match.UUIDs},
 		spec.Floor{Epoch: x.Epoch}, trust.Clock{RTC: p.Now}, known)

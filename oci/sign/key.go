@@ -13,6 +13,7 @@ import (
 	"encoding/pem"
 	"errors"
 	"fmt"
+	"io"
 	"slices"
 	"sync/atomic"
 
@@ -106,6 +107,28 @@ func ParsePublics(texts []string) ([]Verifier, error) {
 	return keys, nil
 }
 
+// Once is a signer of one message: asked again it gives the same signature. Who signs for many nodes
+// holds these, and not the bundles, which are as good as the signatures and ten times as large.
+type Once struct {
+	By       crypto.Signer
+	of, made []byte
+}
+
+// Public returns the key that signs.
+func (o *Once) Public() crypto.PublicKey { return o.By.Public() }
+
+// Sign refuses another message than the first.
+func (o *Once) Sign(random io.Reader, sum []byte, opts crypto.SignerOpts) (made []byte, err error) {
+	if o.made != nil && !slices.Equal(sum, o.of) {
+		return nil, errors.New("another message was signed before")
+	}
+	if o.made == nil {
+		o.of = slices.Clone(sum)
+		o.made, err = o.By.Sign(random, sum, opts)
+	}
+	return o.made, err
+}
+
 // Find returns the verifier of pub among keys, and whether it is there.
 func Find(keys []Verifier, pub crypto.PublicKey) (Verifier, bool) {
 	v, err := NewVerifier(pub)
@@ -157,6 +180,9 @@ func (p *p256) sign(signer crypto.Signer, message []byte) ([]byte, error) {
 	signature, err := signer.Sign(rand.Reader, sum[:], crypto.SHA256)
 	if err != nil {
 		return nil, fmt.Errorf("sign: %w", err)
+	}
+	if once, is := signer.(*Once); is {
+		signer = once.By
 	}
 	if _, own := signer.(*ecdsa.PrivateKey); !own && !ecdsa.VerifyASN1(p.key, sum[:], signature) {
 		return nil, errors.New("sign: the signer's answer does not verify with its public key")

@@ -1,0 +1,136 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package publish
+
+import (
+	"encoding/base64"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"testing"
+
+	"github.com/caisson-os/caisson/oci"
+	"github.com/caisson-os/caisson/oci/sign"
+	"github.com/caisson-os/caisson/spec"
+	"github.com/caisson-os/caisson/spec/refusal"
+)
+
+// heap is what is held of memory, in bytes.
+func heap() int64 {
+	for range 2 { // a pool gives up in the second what was in it
+		runtime.GC()
+	}
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return int64(m.HeapAlloc)
+}
+
+func numberedNodes(n int) []Node {
+	nodes := make([]Node, n)
+	for i := range nodes {
+		nodes[i] = Node{Name: fmt.Sprintf("node-%06d", i), Doc: func() ([]byte, error) { return numbered(i) }}
+	}
+	return nodes
+}
+
+// TestASignedNodeIsSmall: all nodes are signed before one is pushed. Each makes the bundle that its node's
+// decision was about, and none where it is about to be another.
+func TestASignedNodeIsSmall(t *testing.T) {
+	const n = 500
+	f, x := newFleet(t), spec.FleetIndex{Fleet: "metal-a", Grant: []byte("{}")}
+	todo := make([]work, n)
+	for i, node := range numberedNodes(n) {
+		todo[i] = work{name: node.Name, generation: 1, signed: signed{bundles: [][]byte{[]byte("other")}}}
+		must(t, todo[i].setDocument(node.Doc))
+	}
+	must(t, f.signNodes(t.Context(), f.policy, &x, todo[:1]))
+	before := heap()
+	must(t, f.signNodes(t.Context(), f.policy, &x, todo[1:]))
+	if held := (heap() - before) / n; held > 400 {
+		t.Errorf("%d bytes are held of a node that is signed", held)
+	}
+	w := &todo[n-1]
+	bundles, err := w.allBundles(&x)
+	if err != nil || len(bundles) != 3 || string(bundles[0]) != "other" || string(bundles[2]) != "{}" {
+		t.Fatalf("%q, %v", bundles, err)
+	}
+	v, err := sign.VerifyOverlay(bundles, f.policy.Operator, 1, w.overlay)
+	if err != nil || v.Predicate.Node != w.name || !v.Predicate.Expires.Equal(f.Now.Add(f.policy.Lifetime)) {
+		t.Errorf("%+v, %v", v, err)
+	}
+	w.generation++
+	if _, err := w.allBundles(&x); err == nil {
+		t.Error("a bundle was made of a statement that nobody has signed")
+	}
+}
+
+// TestVerifyHoldsLittle: a fleet's overlays are not held while they are looked at.
+func TestVerifyHoldsLittle(t *testing.T) {
+	const n = 300
+	f := newFleet(t)
+	f.publish(numberedNodes(n), Options{})
+	fleet, err := f.Read(t.Context(), f.policy)
+	must(t, err)
+	rows, err := fleet.Nodes(t.Context())
+	must(t, err)
+	r := &verifying{fleet, &Report{}, rows}
+	names := slices.Collect(maps.Keys(rows))
+	_, err = r.viewAsNodes(t.Context(), names[:1])
+	must(t, err)
+	before := heap()
+	nodes, err := r.viewAsNodes(t.Context(), names)
+	must(t, err)
+	if held := (heap() - before) / n; held > 400 {
+		t.Errorf("%d bytes are held of a node that is verified", held)
+	}
+	if len(nodes) != n {
+		t.Errorf("%d nodes", len(nodes))
+	}
+}
+
+// TestADirectoryGivesAgain: what nodes go back to is not held where a directory has it, and what it gives
+// then is what they had.
+func TestADirectoryGivesAgain(t *testing.T) {
+	const n, size = 24, 64 << 10
+	f, random := newFleet(t), rand.NewChaCha8([32]byte{})
+	large := func() (nodes []Node) {
+		for i := range n {
+			noise := make([]byte, size)
+			_, _ = random.Read(noise) // it never fails
+			o := &spec.Overlay{Core: spec.Core{APIVersion: spec.APIVersion, Kind: spec.KindOverlay, Fleet: "metal-a", Node: fmt.Sprintf("n%d", i)}}
+			o.Items.Sysctl = []spec.Sysctl{{Key: "kernel/domainname", Value: base64.StdEncoding.EncodeToString(noise)}}
+			nodes = append(nodes, Node{Name: o.Node, Doc: func() ([]byte, error) { return spec.Encode(o) }})
+		}
+		return nodes
+	}
+	f.publish(large(), Options{})
+	given := map[string]string{}
+	for _, line := range f.publish(large(), Options{}).Published {
+		given[line.Node] = line.Overlay
+	}
+	fleet, err := f.Read(t.Context(), f.policy)
+	must(t, err)
+	before := heap()
+	back, err := fleet.Back(t.Context(), given, spec.Floor{Generation: 1})
+	must(t, err)
+	if held := (heap() - before) / n; held > size/4 {
+		t.Errorf("%d bytes are held of an overlay of %d", held, size)
+	}
+	if len(back.todo) != n {
+		t.Fatalf("%d nodes go back", len(back.todo))
+	}
+	for _, w := range back.todo {
+		if doc, err := w.document(); err != nil || oci.Digest(doc) != w.was.Before.Overlay {
+			t.Errorf("node %s: %d bytes, %v", w.name, len(doc), err)
+		}
+	}
+	w := back.todo[0]
+	must(t, os.WriteFile(filepath.Join(f.Registry.Ref().Layout, oci.BlobPath(w.overlay)), make([]byte, w.size), 0o644))
+	if _, err := w.document(); refusal.Of(err) != refusal.Digest {
+		t.Errorf("of a directory that was changed meanwhile: %v", err)
+	}
+}

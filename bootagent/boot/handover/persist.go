@@ -60,8 +60,9 @@ func (n *Node) keepOnDisk(path string) error {
 	if err != nil {
 		return err
 	}
-	defer above.Close()                                                                               // only held
-	fault.Say(n.Say, fault.In(n.seedFrom(n.path(path), above, filepath.Base(path)), "seed %s", path)) // what the disk has is shown all the same
+	defer above.Close() // only held
+	// What the disk has is shown all the same.
+	fault.Say(n.Say, fault.In(n.seedFrom(n.path(path), above, filepath.Base(path)), "seed %s", path))
 	kept, err := directory(n.State.Path("persist"), path)
 	if err != nil {
 		return err

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/caisson-os/caisson/internal/plain"
 	"github.com/caisson-os/caisson/spec"
 )
 
@@ -182,12 +183,9 @@ func (s *State) GoBack(from, to Generation, why string, now time.Time, here ...s
 // booted is the newest generation but one that a boot has proved, of those that a loader goes
 // back to.
 func (s *State) booted(but Generation) *Generation {
-	for _, g := range append(s.Generations(), pointers(s.Earlier)...) {
-		if g != s.Staged && g.Unread == "" && !g.Pair(but) {
-			return g
-		}
-	}
-	return nil
+	return plain.First(append(s.Generations(), pointers(s.Earlier)...), func(g *Generation) bool {
+		return g != s.Staged && g.Unread == "" && !g.Pair(but)
+	})
 }
 
 // Fallbacks are the generations that a loader goes back to where another one failed, best

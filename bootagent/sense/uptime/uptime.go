@@ -37,6 +37,7 @@ import (
 	"github.com/caisson-os/caisson/internal/durable"
 	"github.com/caisson-os/caisson/internal/fault"
 	"github.com/caisson-os/caisson/internal/ownfiles"
+	"github.com/caisson-os/caisson/internal/plain"
 	"github.com/caisson-os/caisson/spec"
 )
 
@@ -190,33 +191,21 @@ func (n noted) write(path string) error {
 
 // open returns the interval that holds a time.
 func open(w spec.Window, now time.Time) (spec.Interval, bool) {
-	for _, i := range w.Intervals {
-		if !now.Before(i.From) && now.Before(i.To) {
-			return i, true
-		}
-	}
-	return spec.Interval{}, false
+	i := plain.First(w.Intervals, func(i spec.Interval) bool { return !now.Before(i.From) && now.Before(i.To) })
+	return i, i != spec.Interval{}
 }
 
 // Coming returns the interval that is open, or the next one; false where no more are
 // known.
 func Coming(w spec.Window, now time.Time) (spec.Interval, bool) {
-	for _, i := range w.Intervals {
-		if i.To.After(now) {
-			return i, true
-		}
-	}
-	return spec.Interval{}, false
+	i := plain.First(w.Intervals, func(i spec.Interval) bool { return i.To.After(now) })
+	return i, i != spec.Interval{}
 }
 
 // Next returns when a window opens after a time; false if that is not known.
 func Next(w spec.Window, now time.Time) (time.Time, bool) {
-	for _, i := range w.Intervals {
-		if i.From.After(now) {
-			return i.From, true
-		}
-	}
-	return time.Time{}, false
+	i := plain.First(w.Intervals, func(i spec.Interval) bool { return i.From.After(now) })
+	return i.From, i != spec.Interval{}
 }
 
 // Soonest returns when the first of the named windows opens after a time; false if that

@@ -244,12 +244,7 @@ func (v *View) imageCheck() (how spec.ImageCheck, why string) {
 
 // ImageName returns the name of a layer's image for people.
 func ImageName(l *spec.Layer, image string) string {
-	for _, i := range l.Images {
-		if i.Digest == image {
-			return i.Name
-		}
-	}
-	return digest.Hex(image)
+	return cmp.Or(plain.First(l.Images, func(i spec.Image) bool { return i.Digest == image }).Name, digest.Hex(image))
 }
 
 // Reporting returns where a node reports to, nil where its overlay says nothing of

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/caisson-os/caisson/internal/plain"
 	"github.com/caisson-os/caisson/spec"
 )
 
@@ -27,6 +28,14 @@ type Trial struct {
 	Emulated         string      `json:"emulated,omitempty"` // why not by KVM
 	Steps            []Step      `json:"steps"`
 	ProcessorSeconds float64     `json:"processorSeconds"` // that the machine had
+}
+
+// Took says what took how long, of all.
+func (t *Trial) Took(all time.Duration) string {
+	parts := plain.Each(t.Steps, func(s Step) string {
+		return plain.Sprintf("%s %.0f s (%.0f of a processor)", s.Name, s.Seconds, s.ProcessorSeconds)
+	})
+	return plain.Sprintf("took %.0f s: %s; the machine had %.0f s of a processor", all.Seconds(), strings.Join(parts, ", "), t.ProcessorSeconds)
 }
 
 // Questions say what is asked of a node that is tried.

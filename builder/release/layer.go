@@ -3,6 +3,8 @@
 package release
 
 import (
+	"bytes"
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"errors"
@@ -385,4 +387,41 @@ func remoteImage(ctx context.Context, ref, arch string) (v1.Image, error) {
 	}
 	return remote.Image(digest, remote.WithContext(ctx), remote.WithTransport(transport), // which logs in
 		remote.WithPlatform(v1.Platform{OS: "linux", Architecture: arch}))
+}
+
+// InspectAll inspects layers, and returns beside them why the first was not released that was not.
+func InspectAll(ctx context.Context, layers []Layer, by []sign.Verifier) (out []Inspected, unsigned, err error) {
+	for _, l := range layers {
+		one, err := Inspect(ctx, l, by)
+		if err != nil {
+			return nil, nil, err
+		}
+		out, unsigned = append(out, one), cmp.Or(unsigned, one.Refused)
+	}
+	return out, unsigned, nil
+}
+
+// VerifyAll refuses layers that none of the keys released; without keys it asks nobody.
+func VerifyAll(ctx context.Context, layers []Layer, by []sign.Verifier) error {
+	for _, l := range layers {
+		if len(by) == 0 {
+			break
+		}
+		if err := l.Verify(ctx, by); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// OnlySBOM returns the SBOM of the only layer; a version with variants has several.
+func OnlySBOM(ctx context.Context, layers []Layer, by []sign.Verifier) ([]byte, error) {
+	if len(layers) != 1 {
+		return nil, cli.Usage("REF@sha256:… names one; 'caisson inspect' lists them", "there are %s", plain.Count(len(layers), "layer"))
+	}
+	if err := VerifyAll(ctx, layers, by); err != nil {
+		return nil, err
+	}
+	text, err := layers[0].SBOM(ctx)
+	return append(bytes.TrimSpace(text), '\n'), err
 }

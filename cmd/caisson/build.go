@@ -17,13 +17,9 @@ import (
 	"github.com/caisson-os/caisson/builder/release"
 	"github.com/caisson-os/caisson/fleet/layerdiff"
 	"github.com/caisson-os/caisson/fleet/policy"
-	"github.com/caisson-os/caisson/fleet/publish"
 	"github.com/caisson-os/caisson/internal/cli"
 	"github.com/caisson-os/caisson/internal/plain"
 	"github.com/caisson-os/caisson/oci"
-	"github.com/caisson-os/caisson/oci/keys"
-	"github.com/caisson-os/caisson/oci/sign"
-	"github.com/caisson-os/caisson/spec/site"
 	"github.com/caisson-os/caisson/spec/site/plan"
 )
 
@@ -125,10 +121,8 @@ func (a *app) build(ctx context.Context, f buildFlags, names []string) error {
 	if err != nil {
 		return err
 	}
-	if public, err := keys.PublicOf(f.keys.Release); err == nil && public != nil { // else the key itself decides, after the build
-		if err := on.Trusted.MayRelease(public); err != nil {
-			return err
-		}
+	if err := on.MayPush(&f.keys); err != nil {
+		return err
 	}
 	places := []string{f.cache}
 	if ref := reg.Ref(); ref.IsLayout() {
@@ -138,16 +132,12 @@ func (a *app) build(ctx context.Context, f buildFlags, names []string) error {
 	if err != nil {
 		return cli.Full(err, places...)
 	}
-	p, err := f.openKeys(s, on.Trusted) // not while packages' scripts run
+	p, err := on.Pusher(&f.keys) // not while packages' scripts run
 	if err != nil {
 		return err
 	}
-	if on.NoKeys == nil { // else the builder's own key counts
-		p.Trusted = on.Trusted.Release
-	}
 	progress := a.progress()
-	seen, _ := on.Memory.At(reg.Ref().String())
-	p.Registry, p.Tool, p.Now, p.Seen, p.Progress = reg, version, now(), seen.Layers.IssuedAt, progress.Event
+	p.Tool, p.Now, p.Progress = version, now(), progress.Event
 	out, err := p.PushAll(ctx, s.Name(), cmp.Or(f.version, built.Version()), built)
 	progress.Close()
 	if err != nil {
@@ -164,18 +154,6 @@ func (a *app) build(ctx context.Context, f buildFlags, names []string) error {
 		}
 		a.say("no node has it yet: 'caisson plan %s' shows what it changes, 'caisson publish %s' gives it to the nodes", plan, publish)
 	})
-}
-
-// openKeys opens the keys that sign what was built.
-func (x *buildFlags) openKeys(s *site.Site, trusted publish.Policy) (p release.Pusher, err error) {
-	if p.Release, p.Attest, err = x.keys.Open(s); err != nil || p.Release == nil {
-		return p, err
-	}
-	public, err := sign.NewVerifier(p.Release.Public())
-	if err != nil {
-		return p, err
-	}
-	return p, trusted.MayRelease(public)
 }
 
 // bake builds every variant and shows how it goes.

@@ -3,7 +3,6 @@
 package main
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"crypto"
@@ -18,7 +17,6 @@ import (
 	"github.com/caisson-os/caisson/fleet/history"
 	"github.com/caisson-os/caisson/fleet/publish"
 	"github.com/caisson-os/caisson/internal/cli"
-	"github.com/caisson-os/caisson/internal/plain"
 	"github.com/caisson-os/caisson/oci/keys"
 	"github.com/caisson-os/caisson/oci/sign"
 	"github.com/caisson-os/caisson/spec/site/plan"
@@ -91,12 +89,7 @@ func (a *app) released(ctx context.Context, names []string, sets ...[]release.La
 	if err != nil {
 		return err
 	}
-	for _, l := range slices.Concat(sets...) {
-		if err := l.Verify(ctx, pubs); err != nil {
-			return err
-		}
-	}
-	return nil
+	return release.VerifyAll(ctx, slices.Concat(sets...), pubs)
 }
 
 // diffGenerations prints what changed from one generation of a fleet to another, or in what a node
@@ -163,19 +156,15 @@ func (a *app) inspectCommand() *cobra.Command {
 			return err
 		}
 		if sbom {
-			return a.printSBOM(c.Context(), layers, by)
+			text, err := release.OnlySBOM(c.Context(), layers, by)
+			if err == nil {
+				_, err = a.out.Write(text)
+			}
+			return err
 		}
-		var out []release.Inspected
-		var unsigned error // the first one
-		for _, l := range layers {
-			one, err := release.Inspect(c.Context(), l, by)
-			if err != nil {
-				return err
-			}
-			out = append(out, one)
-			if unsigned == nil {
-				unsigned = one.Refused
-			}
+		out, unsigned, err := release.InspectAll(c.Context(), layers, by)
+		if err != nil {
+			return err
 		}
 		return cmp.Or(a.show(out, func() {
 			for i, one := range out {
@@ -194,24 +183,6 @@ func (a *app) inspectCommand() *cobra.Command {
 	c.Flags().StringVar(&node, "node", "", "show what this node has")
 	look.flags(a, c.Flags())
 	return c
-}
-
-// printSBOM prints the one SBOM of a layer; a version with variants has several.
-func (a *app) printSBOM(ctx context.Context, layers []release.Layer, by []sign.Verifier) error {
-	if len(layers) != 1 {
-		return cli.Usage("REF@sha256:… names one; 'caisson inspect' lists them", "there are %s", plain.Count(len(layers), "layer"))
-	}
-	if len(by) > 0 {
-		if err := layers[0].Verify(ctx, by); err != nil {
-			return err
-		}
-	}
-	text, err := layers[0].SBOM(ctx)
-	if err != nil {
-		return err
-	}
-	_, err = a.out.Write(append(bytes.TrimSpace(text), '\n'))
-	return err
 }
 
 // inspectNode prints what a fleet has for a node, verified.

@@ -5,12 +5,10 @@ package main
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
 	"net/url"
-	"os"
 	"slices"
 	"strconv"
 	"strings"
@@ -24,7 +22,6 @@ import (
 	"github.com/caisson-os/caisson/fleet/seal"
 	"github.com/caisson-os/caisson/fleet/server"
 	"github.com/caisson-os/caisson/fleet/store"
-	"github.com/caisson-os/caisson/fleet/unknown"
 	"github.com/caisson-os/caisson/fleet/view"
 	"github.com/caisson-os/caisson/internal/cli"
 	"github.com/caisson-os/caisson/internal/plain"
@@ -160,19 +157,13 @@ func (a *app) fleetAuditCommand() *cobra.Command {
 }
 
 func (a *app) fleetAudit(ctx context.Context, at *asking, against string) error {
-	var export audited
-	if against != "" {
-		text, err := os.ReadFile(against)
-		if err == nil {
-			err = json.Unmarshal(text, &export)
-		}
-		if err != nil {
-			return cli.Usage("'caisson fleet audit -o json >FILE' writes one", "--against %s: %v", against, err)
-		}
+	earlier, err := audit.ReadExport(against)
+	if err != nil {
+		return cli.Usage("'caisson fleet audit -o json >FILE' writes one", "--against %s: %v", against, err)
 	}
 	rows, err := audit.Whole(mostActs, func(seq int64) ([]audit.Row, error) { return actsAfter(ctx, at, seq) })
 	if err == nil {
-		err = audit.Same(export.Rows, rows)
+		err = audit.Same(earlier, rows)
 	}
 	switch {
 	case errors.Is(err, audit.ErrBroken):
@@ -409,13 +400,7 @@ func (a *app) machineOf(ctx context.Context, x *replacing) (m spec.Match, err er
 		if err := x.at.Get(ctx, "/v1/unknown", &list); err != nil {
 			return m, err
 		}
-		switch {
-		case !list.Known:
-			return m, cli.Usage("give --mac and --uuid", "the service does not know who asked in vain")
-		case list.Trouble != "":
-			return m, fmt.Errorf("the service cannot read who asked in vain: %s", plain.Line(list.Trouble))
-		}
-		found, err := unknown.Find(unknown.Clean(list.Machines), id)
+		found, err := list.Find(id)
 		if err != nil {
 			return m, err
 		}

@@ -231,12 +231,7 @@ func (a *app) planCommand() *cobra.Command {
 			return err
 		}
 		if sealer != nil {
-			p.NotLooked = append(p.NotLooked, sealer.NotLooked()...)
-			for i, n := range p.Nodes {
-				if _, accepted := sealer.Accepted()[n.Name]; accepted { // publish seals to it
-					p.Nodes[i].NoKey = nil
-				}
-			}
+			sealer.Mark(p)
 		}
 		return cmp.Or(a.print(p, nil), drift(p.Changed()))
 	})

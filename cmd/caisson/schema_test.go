@@ -49,7 +49,7 @@ import (
 // results are what each verb prints with -o json. Each has a schema in
 // docs/schema/output, made from the type.
 var results = map[string]any{
-	"init":                initialised{},
+	"init":                written{},
 	"validate":            validation{},
 	"explain":             explain.Explanation{},
 	"explain-against":     explain.Differences{}, // explain --against

@@ -10,7 +10,6 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
-	"github.com/spf13/pflag"
 
 	"github.com/caisson-os/caisson/builder"
 	"github.com/caisson-os/caisson/fleet/content"
@@ -27,40 +26,29 @@ type servicesUpdated struct {
 	Services []content.Change `json:"services"`
 }
 
-// servicesFlags say which site's services a verb is about.
-type servicesFlags struct {
-	site  []string
-	cache string
-}
-
-func (s *servicesFlags) flags(f *pflag.FlagSet) {
-	f.StringArrayVar(&s.site, "site", []string{"site.yaml"}, "the site's `FILE`; several are merged")
-	f.StringVar(&s.cache, "cache", "", "directory kept between runs "+cacheDefault)
-}
-
-// servicesRun is a verb at work on a lock.
-type servicesRun struct {
+// services are the flags of a verb about a site's services, and its lock.
+type services struct {
 	*content.LockFile
 	list   []*service.Service // that are meant
 	site   *site.Site
 	files  []string // of the site
+	cache  string
 	source *content.Source
 }
 
-// openServices reads a site and its lock, for the services of these names; all of the site without any.
-func (a *app) openServices(f servicesFlags, names []string) (r servicesRun, err error) {
-	r.files = f.site
-	if r.site, err = a.loadSite(f.site...); err != nil {
-		return r, err
+// open reads a site and its lock, for the services of these names; all of the site without any.
+func (r *services) open(a *app, names []string) (err error) {
+	if r.site, err = a.loadSite(r.files...); err != nil {
+		return err
 	}
-	if r.source, err = a.source(f.cache); err != nil {
-		return r, err
+	if r.source, err = a.source(r.cache); err != nil {
+		return err
 	}
 	if r.LockFile, err = content.OpenLock(r.site); err != nil {
-		return r, err
+		return err
 	}
 	r.list, err = r.Named(names)
-	return r, err
+	return err
 }
 
 // verifyServices makes images of signed commits again that were not published yet, before anything
@@ -83,7 +71,7 @@ func (a *app) source(cache string) (*content.Source, error) {
 
 // writeServices replaces the lock and prints what changed in it. It is written for what went
 // well also where something did not.
-func (a *app) writeServices(r servicesRun, changes []content.Change, failed error) error {
+func (a *app) writeServices(r *services, changes []content.Change, failed error) error {
 	if err := r.Save(); err != nil {
 		return errors.Join(failed, err)
 	}
@@ -91,28 +79,28 @@ func (a *app) writeServices(r servicesRun, changes []content.Change, failed erro
 }
 
 // servicesVerb returns a verb about some of a site's services.
-func (a *app) servicesVerb(name string, run func(context.Context, servicesRun, []string) error) *cobra.Command {
-	var f servicesFlags
+func (a *app) servicesVerb(name string, run func(context.Context, *services, []string) error) *cobra.Command {
+	var r services
 	c := verb("services "+name, func(c *cobra.Command, names []string) error {
-		r, err := a.openServices(f, names)
-		if err != nil {
+		if err := r.open(a, names); err != nil {
 			return err
 		}
-		return run(c.Context(), r, names)
+		return run(c.Context(), &r, names)
 	})
-	f.flags(c.Flags())
+	c.Flags().StringArrayVar(&r.files, "site", []string{"site.yaml"}, "the site's `FILE`; several are merged")
+	c.Flags().StringVar(&r.cache, "cache", "", "directory kept between runs "+cacheDefault)
 	return c
 }
 
 func (a *app) servicesUpdateCommand() *cobra.Command {
-	return a.servicesVerb("update", func(ctx context.Context, r servicesRun, _ []string) error {
+	return a.servicesVerb("update", func(ctx context.Context, r *services, _ []string) error {
 		changes, err := r.Update(ctx, r.source, r.list)
 		return a.writeServices(r, changes, err)
 	})
 }
 
 // publishLater tells that a lock alone changes nothing, where it was written.
-func (a *app) publishLater(r servicesRun, err error) error {
+func (a *app) publishLater(r *services, err error) error {
 	if err == nil {
 		a.say("'caisson publish %s' brings it to the nodes", strings.Join(r.files, " "))
 	}
@@ -120,14 +108,14 @@ func (a *app) publishLater(r servicesRun, err error) error {
 }
 
 func (a *app) servicesListCommand() *cobra.Command {
-	return a.servicesVerb("list", func(_ context.Context, r servicesRun, _ []string) error {
+	return a.servicesVerb("list", func(_ context.Context, r *services, _ []string) error {
 		out := r.List(r.list)
 		return a.show(out, func() { content.WriteList(a.out, out) })
 	})
 }
 
 func (a *app) servicesDiffCommand() *cobra.Command {
-	var f servicesFlags
+	var r services
 	var look looking
 	var from string
 	var at asking
@@ -135,9 +123,8 @@ func (a *app) servicesDiffCommand() *cobra.Command {
 		if len(look.whom.site) == 0 {
 			look.whom.site = []string{"site.yaml"}
 		}
-		f.site = look.whom.site
-		r, err := a.openServices(f, names)
-		if err != nil {
+		r.files = look.whom.site
+		if err := r.open(a, names); err != nil {
 			return err
 		}
 		look.whom.loaded = r.site
@@ -165,7 +152,7 @@ func (a *app) servicesDiffCommand() *cobra.Command {
 	at.flags(c.Flags())
 	c.Flags().Lookup("at").Usage = "also compare what nodes report, by the fleet's service at `URL` ($CAISSON_FLEET)"
 	c.Flags().Lookup("site").Usage = "the site's `FILE`, site.yaml when absent; several are merged"
-	c.Flags().StringVar(&f.cache, "cache", "", "directory kept between runs "+cacheDefault)
+	c.Flags().StringVar(&r.cache, "cache", "", "directory kept between runs "+cacheDefault)
 	c.Flags().StringVar(&from, "from", "", "compare with `REF` instead of the site's registry")
 	return c
 }
@@ -196,7 +183,7 @@ func frozen(why changer) (service.Frozen, error) {
 
 func (a *app) servicesFreezeCommand() *cobra.Command {
 	var why changer
-	c := a.servicesVerb("freeze", func(_ context.Context, r servicesRun, names []string) error {
+	c := a.servicesVerb("freeze", func(_ context.Context, r *services, names []string) error {
 		because, err := frozen(why)
 		if err != nil {
 			return err
@@ -215,7 +202,7 @@ func (a *app) servicesFreezeCommand() *cobra.Command {
 func (a *app) servicesRollbackCommand() *cobra.Command {
 	var why changer
 	var to string
-	c := a.servicesVerb("rollback", func(ctx context.Context, r servicesRun, _ []string) error {
+	c := a.servicesVerb("rollback", func(ctx context.Context, r *services, _ []string) error {
 		because, err := frozen(why)
 		if err != nil {
 			return err
@@ -233,7 +220,7 @@ func (a *app) servicesRollbackCommand() *cobra.Command {
 }
 
 func (a *app) servicesForwardCommand() *cobra.Command {
-	return a.servicesVerb("forward", func(ctx context.Context, r servicesRun, names []string) error {
+	return a.servicesVerb("forward", func(ctx context.Context, r *services, names []string) error {
 		if !content.Thaw(r.Lock, names[0]) {
 			a.say("service %s was not frozen", names[0])
 		}

@@ -38,14 +38,14 @@ func TestTheLockIsWrittenByOne(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	open := func() servicesRun {
-		r, err := a.openServices(servicesFlags{site: []string{"site.yaml"}, cache: "cache"}, nil)
-		if err != nil {
+	open := func() *services {
+		r := &services{files: []string{"site.yaml"}, cache: "cache"}
+		if err := r.open(a, nil); err != nil {
 			t.Fatal(err)
 		}
 		return r
 	}
-	frozen := func(r servicesRun, why string) {
+	frozen := func(r *services, why string) {
 		row := r.Services["dns"]
 		row.Frozen = &service.Frozen{Reason: why}
 		r.Services["dns"] = row

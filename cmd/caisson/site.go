@@ -26,7 +26,6 @@ import (
 	"github.com/caisson-os/caisson/spec/site/cluster"
 	"github.com/caisson-os/caisson/spec/site/convert"
 	"github.com/caisson-os/caisson/spec/site/document"
-	"github.com/caisson-os/caisson/spec/site/explain"
 	"github.com/caisson-os/caisson/spec/site/inventory"
 	"github.com/caisson-os/caisson/spec/site/maintenance"
 	"github.com/caisson-os/caisson/spec/site/report"
@@ -171,19 +170,9 @@ func parseLabels(list []string) (map[string]string, error) {
 func (a *app) windowsCommand() *cobra.Command {
 	var from, until, node string
 	c := verb("windows", func(_ *cobra.Command, names []string) error {
-		now := time.Now()
-		span := spec.Interval{From: now, To: maintenance.Horizon(now).To}
-		if err := moment(&span.From, "--from", from); err != nil {
-			return err
-		}
-		if from != "" {
-			span.To = maintenance.Horizon(span.From).To
-		}
-		if err := moment(&span.To, "--until", until); err != nil {
-			return err
-		}
-		if !span.From.Before(span.To) || span.To.Sub(span.From) > maxSpan {
-			return cli.Usage("at most two years later", "--until must be after --from")
+		span, err := maintenance.ParseSpan(from, until, time.Now())
+		if err != nil {
+			return misasked(err)
 		}
 		s, err := a.loadNamed(names...)
 		if err != nil {
@@ -207,22 +196,6 @@ func (a *app) windowsCommand() *cobra.Command {
 	c.Flags().StringVar(&from, "from", "", "from when on; now when absent")
 	c.Flags().StringVar(&until, "until", "", "until when; the first of the fourth month after when absent")
 	return c
-}
-
-const maxSpan = 2 * 366 * 24 * time.Hour
-
-// moment reads a time of the command line, if it was given.
-func moment(into *time.Time, flag, text string) error {
-	if text == "" {
-		return nil
-	}
-	for _, layout := range []string{time.RFC3339, time.DateOnly} {
-		if t, err := time.Parse(layout, text); err == nil {
-			*into = t
-			return nil
-		}
-	}
-	return cli.Usage("as in 2026-11-21 or 2026-11-21T22:00:00Z", "%s: %q is not a time", flag, text)
 }
 
 func (a *app) operationsCommand() *cobra.Command {
@@ -256,18 +229,15 @@ func (a *app) operationsCommand() *cobra.Command {
 
 // against prints in what a node differs from another one.
 func (a *app) against(s *site.Site, node, other string) error {
-	var both [2]*explain.Explanation
-	for i, name := range []string{node, other} {
-		e, err := s.Explain(name, nil)
-		if err != nil {
-			return err
-		}
-		if !e.Known {
+	for _, name := range []string{node, other} {
+		if !s.Fleet().Has(name) {
 			return cli.Usage(inventory.DidYouMean(name, s.Nodes()), "the site has no node %q", name)
 		}
-		both[i] = e
 	}
-	found := both[0].Against(both[1])
+	found, err := s.Against(node, other)
+	if err != nil {
+		return err
+	}
 	return cmp.Or(a.show(found, func() {
 		found.Write(a.out, node, other)
 		if len(found) == 0 {
@@ -292,12 +262,6 @@ func (a *app) where(s *site.Site, conditions []string) error {
 	})
 }
 
-// initialised is the output of init -o json.
-type initialised struct {
-	Dir   string   `json:"dir"`
-	Files []string `json:"files"`
-}
-
 func (a *app) initCommand() *cobra.Command {
 	answers := scaffold.Usual("")
 	var nodes []string
@@ -318,7 +282,7 @@ func (a *app) initCommand() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		return a.show(initialised{dir, made}, func() {
+		return a.show(written{dir, made}, func() {
 			for _, name := range made {
 				cli.Printf(a.out, "%s\n", filepath.Join(dir, name))
 			}
@@ -407,22 +371,8 @@ func (a *app) importCommand() *cobra.Command {
 		if err := cmp.Or(shown, err); err != nil {
 			return err
 		}
-		unknown := 0
-		for _, l := range r.Coverage {
-			switch {
-			case l.Why != "" && l.Line > 0:
-				a.say("%s:%d: %s: %s", l.File, l.Line, l.Text, l.Why)
-			case l.Why != "":
-				unknown++
-				a.sayDetail("%s: %s", l.File, l.Why)
-			}
-		}
-		if unknown > 0 {
-			a.say("%s left out; -v lists them", plain.Count(unknown, "file"))
-		}
-		missed := r.Missed()
-		a.say("%s, %d taken as they are", plain.Count(len(r.Coverage), "line"), len(r.Coverage)-missed)
-		if strict && missed > 0 {
+		r.Tell(a.say, a.sayDetail)
+		if strict && r.Missed() > 0 {
 			return cli.ErrInvalid
 		}
 		return nil

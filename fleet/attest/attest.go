@@ -21,6 +21,7 @@ import (
 	"io"
 	"maps"
 	"math/big"
+	"os"
 	"slices"
 	"strings"
 
@@ -321,6 +322,22 @@ func signed(q *spec.Quote, nonce []byte) error {
 	}
 	if sum := sha256.Sum256(slices.Concat(q.Registers...)); !bytes.Equal(sum[:], said.PCRDigest.Buffer) {
 		return errors.New("the registers are not those that were signed")
+	}
+	return nil
+}
+
+// AddFiles adds loaders by their files, of which measure says what they leave in a TPM.
+func (k *Known) AddFiles(names []string, measure func(image []byte) (stub Register, programs []Register, err error)) error {
+	for _, name := range names {
+		image, err := os.ReadFile(name)
+		if err != nil {
+			return fmt.Errorf("--loader: %w", err)
+		}
+		stub, programs, err := measure(image)
+		if err != nil {
+			return cli.WithHint(fmt.Errorf("--loader %s: %w", name, err), "'caisson image SITE --out FILE.efi' writes one")
+		}
+		k.AddLoader(name, stub, programs...)
 	}
 	return nil
 }

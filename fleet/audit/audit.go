@@ -13,6 +13,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"os"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -151,4 +152,17 @@ func Read(text []byte) (rows []Row, err error) {
 		rows = append(rows, r)
 	}
 	return rows, nil
+}
+
+// ReadExport reads a log that was exported to a file, nothing without a name.
+func ReadExport(name string) ([]Row, error) {
+	if name == "" {
+		return nil, nil
+	}
+	text, err := os.ReadFile(name)
+	var export struct{ Rows []Row }
+	if err == nil {
+		err = json.Unmarshal(text, &export)
+	}
+	return export.Rows, err
 }

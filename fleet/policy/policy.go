@@ -355,3 +355,33 @@ func (l Layers) Loads(ctx context.Context, reference, arch string, unsigned bool
 	return found, cli.WithHint(err, "--layer DIGEST, as 'caisson build' prints it, names the one whose kernel loads: the "+
 		"layer of each node has overrides")
 }
+
+// MayPush refuses a release key that does not count any more, where its public half is beside it: else
+// the key itself decides, after the build.
+func (l Layers) MayPush(files *release.KeyFiles) error {
+	public, err := keys.PublicOf(files.Release)
+	if err != nil || public == nil {
+		return nil //nolint:nilerr // see above
+	}
+	return l.Trusted.MayRelease(public)
+}
+
+// Pusher opens the keys that sign what was built, to push it.
+func (l Layers) Pusher(files *release.KeyFiles) (p release.Pusher, err error) {
+	seen, _ := l.Memory.At(l.Registry.Ref().String()) // zero of a place that nobody remembers
+	p.Registry, p.Seen = l.Registry, seen.Layers.IssuedAt
+	if p.Release, p.Attest, err = files.Open(l.Site); err != nil {
+		return p, err
+	}
+	if l.NoKeys == nil { // else the builder's own key counts
+		p.Trusted = l.Trusted.Release
+	}
+	if p.Release == nil {
+		return p, nil
+	}
+	public, err := sign.NewVerifier(p.Release.Public())
+	if err != nil {
+		return p, err
+	}
+	return p, l.Trusted.MayRelease(public)
+}

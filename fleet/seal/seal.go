@@ -31,6 +31,7 @@ import (
 	"github.com/caisson-os/caisson/internal/plain"
 	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/spec/site"
+	"github.com/caisson-os/caisson/spec/site/plan"
 )
 
 // Sealer seals the secrets of one site. Its methods may be called by several goroutines.
@@ -353,4 +354,14 @@ func (x *Sealer) openKey() (*macKey, error) {
 		}
 	}
 	return key, nil
+}
+
+// Mark notes in a plan which secrets were not looked at, and which nodes a publish would seal to.
+func (x *Sealer) Mark(p *plan.Plan) {
+	p.NotLooked = append(p.NotLooked, x.NotLooked()...)
+	for i, n := range p.Nodes {
+		if _, accepted := x.Accepted()[n.Name]; accepted {
+			p.Nodes[i].NoKey = nil
+		}
+	}
 }

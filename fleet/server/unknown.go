@@ -4,11 +4,13 @@ package server
 
 import (
 	"cmp"
+	"fmt"
 	"net/http"
 	"strings"
 
 	"github.com/caisson-os/caisson/fleet/query"
 	"github.com/caisson-os/caisson/fleet/unknown"
+	"github.com/caisson-os/caisson/internal/cli"
 	"github.com/caisson-os/caisson/internal/plain"
 )
 
@@ -17,6 +19,17 @@ type Unknown struct {
 	Known    bool              `json:"known"` // this service knows who asked in vain
 	Machines []unknown.Machine `json:"machines"`
 	Trouble  string            `json:"trouble,omitempty"` // why the list cannot be read
+}
+
+// Find returns the machine with an identifier.
+func (u Unknown) Find(id string) (m unknown.Machine, err error) {
+	switch {
+	case !u.Known:
+		return m, cli.Usage("give --mac and --uuid", "the service does not know who asked in vain")
+	case u.Trouble != "":
+		return m, fmt.Errorf("the service cannot read who asked in vain: %s", plain.Line(u.Trouble))
+	}
+	return unknown.Find(unknown.Clean(u.Machines), id)
 }
 
 // strangers returns the machines that asked in vain, those that asked last first.

@@ -166,6 +166,17 @@ func (s *Site) Explained() ([]*explain.Explanation, error) {
 	return list, nil
 }
 
+// Against returns in what a node differs from another one.
+func (s *Site) Against(node, other string) (_ explain.Differences, err error) {
+	var both [2]*explain.Explanation
+	for i, name := range []string{node, other} {
+		if both[i], err = s.Explain(name, nil); err != nil {
+			return nil, err
+		}
+	}
+	return both[0].Against(both[1]), nil
+}
+
 // Uses returns the values that a setting has on the site's nodes.
 func (s *Site) Uses(key string) (explain.Uses, error) {
 	nodes, err := s.Explained()

@@ -22,6 +22,7 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
+	"github.com/caisson-os/caisson/internal/plain"
 	"github.com/caisson-os/caisson/spec/site"
 	"github.com/caisson-os/caisson/spec/site/report"
 )
@@ -161,6 +162,24 @@ func (r *Result) Missed() (n int) {
 		}
 	}
 	return n
+}
+
+// Tell says what was not taken, and why; detail is for files of which nobody asked.
+func (r *Result) Tell(say, detail func(format string, args ...any)) {
+	unknown := 0
+	for _, l := range r.Coverage {
+		switch {
+		case l.Why != "" && l.Line > 0:
+			say("%s:%d: %s: %s", l.File, l.Line, l.Text, l.Why)
+		case l.Why != "":
+			unknown++
+			detail("%s: %s", l.File, l.Why)
+		}
+	}
+	if unknown > 0 {
+		say("%s left out; -v lists them", plain.Count(unknown, "file"))
+	}
+	say("%s, %d taken as they are", plain.Count(len(r.Coverage), "line"), len(r.Coverage)-r.Missed())
 }
 
 // supersede gives a value to the last line that sets it, and each value a name

@@ -10,6 +10,7 @@ import (
 	"github.com/caisson-os/caisson/internal/plain"
 	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/spec/site/inventory"
+	"github.com/caisson-os/caisson/spec/site/report"
 )
 
 // Expanded is a site's maintenance with its calendars resolved for some months. It is
@@ -26,6 +27,39 @@ type Expanded struct {
 func Horizon(now time.Time) spec.Interval {
 	y, m, _ := now.UTC().Date()
 	return spec.Interval{From: time.Date(y, m, 1, 0, 0, 0, 0, time.UTC), To: time.Date(y, m+4, 1, 0, 0, 0, 0, time.UTC)}
+}
+
+// maxSpan bounds what is listed at a time.
+const maxSpan = 2 * 366 * 24 * time.Hour
+
+// ParseSpan reads a span as people give it: from now when that is empty, until the end of the [Horizon].
+func ParseSpan(from, until string, now time.Time) (spec.Interval, error) {
+	span := spec.Interval{From: now}
+	if err := moment(&span.From, "--from", from); err != nil {
+		return span, err
+	}
+	span.To = Horizon(span.From).To
+	if err := moment(&span.To, "--until", until); err != nil {
+		return span, err
+	}
+	if !span.From.Before(span.To) || span.To.Sub(span.From) > maxSpan {
+		return span, report.Invalidf("at most two years later", "--until must be after --from")
+	}
+	return span, nil
+}
+
+// moment reads a time, if it was given.
+func moment(into *time.Time, flag, text string) error {
+	if text == "" {
+		return nil
+	}
+	for _, layout := range []string{time.RFC3339, time.DateOnly} {
+		if t, err := time.Parse(layout, text); err == nil {
+			*into = t
+			return nil
+		}
+	}
+	return report.Invalidf("as in 2026-11-21 or 2026-11-21T22:00:00Z", "%s: %q is not a time", flag, text)
 }
 
 // Expand resolves the calendars as they are published at a time.

@@ -29,14 +29,7 @@ import (
 func Wanted(p spec.Packages) []string {
 	var names []string
 	for _, pkg := range p.Install {
-		name := pkg.Name
-		if pkg.Version != "" {
-			name += "=" + pkg.Version
-		}
-		if pkg.From != "" {
-			name += "/" + pkg.From
-		}
-		names = append(names, name)
+		names = append(names, plain.With(plain.With(pkg.Name, "=", pkg.Version), "/", pkg.From))
 	}
 	return names
 }

@@ -15,6 +15,7 @@ import (
 
 	"github.com/caisson-os/caisson/bootagent/node"
 	"github.com/caisson-os/caisson/internal/cli"
+	"github.com/caisson-os/caisson/internal/plain"
 	"github.com/caisson-os/caisson/spec"
 )
 
@@ -76,10 +77,7 @@ func (a *app) printOperations(list []spec.OperationStatus) {
 		if o.Missed > 0 {
 			line += fmt.Sprintf(", missed %d times", o.Missed)
 		}
-		if o.Detail != "" {
-			line += ": " + o.Detail
-		}
-		cli.Printf(a.out, "%s\n", line)
+		cli.Printf(a.out, "%s\n", plain.With(line, ": ", o.Detail))
 	}
 }
 

@@ -17,6 +17,7 @@ import (
 	"github.com/caisson-os/caisson/bootagent/node/session"
 	"github.com/caisson-os/caisson/bootagent/tell/post"
 	"github.com/caisson-os/caisson/internal/cli"
+	"github.com/caisson-os/caisson/internal/plain"
 	"github.com/caisson-os/caisson/internal/stall"
 	"github.com/caisson-os/caisson/spec"
 )
@@ -172,11 +173,7 @@ func printParts(row func(name, format string, args ...any), st *spec.Status) {
 		if i.State == spec.ItemOK && i.Applied == 0 {
 			continue // nothing is asked of this kind
 		}
-		text := fmt.Sprintf("%s, %d as wanted", i.State, i.Applied)
-		if i.Error != "" {
-			text += ": " + i.Error
-		}
-		row("  "+i.Name, "%s", text)
+		row("  "+i.Name, "%s", plain.With(fmt.Sprintf("%s, %d as wanted", i.State, i.Applied), ": ", i.Error))
 	}
 	if r := st.Rescue; r != nil {
 		row("rescue", "%s", sayRescue(r))
@@ -210,10 +207,7 @@ func sayRescue(r *spec.RescueStatus) string {
 
 // sayAxis is one axis as a line: its state, why, since and until when.
 func sayAxis(x spec.Axis) string {
-	text := x.State
-	if x.Detail != "" {
-		text += ": " + x.Detail
-	}
+	text := plain.With(x.State, ": ", x.Detail)
 	var span []string
 	if !x.Since.IsZero() {
 		span = append(span, "since "+moment(x.Since))
@@ -448,8 +442,5 @@ func sayEvent(e spec.Event) string {
 	if e.Generation > 0 {
 		text += fmt.Sprintf(", generation %d", e.Generation)
 	}
-	if e.Why != "" {
-		text += ": " + e.Why
-	}
-	return text
+	return plain.With(text, ": ", e.Why)
 }

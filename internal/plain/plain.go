@@ -92,6 +92,14 @@ func Cut(text string, most int) string {
 	return strings.ToValidUTF8(text[:most], "") + "…"
 }
 
+// With returns a text with more behind what divides them, and as it is where there is no more.
+func With(text, divider, more string) string {
+	if more == "" {
+		return text
+	}
+	return text + divider + more
+}
+
 // Count writes how many there are of a thing whose plural ends in s: "1 node", "2 nodes".
 func Count(n int, noun string) string {
 	if n == 1 {

@@ -12,6 +12,7 @@ import (
 	"unicode/utf16"
 
 	"github.com/caisson-os/caisson/internal/fatentry"
+	"github.com/caisson-os/caisson/internal/plain"
 )
 
 // File is a file of a folder.
@@ -208,10 +209,7 @@ func (f *fatFolder) long(begun, n int, sum byte) string {
 // plainName is how a name of 11 characters is spelled.
 func plainName(short string) string {
 	name, extension := strings.TrimRight(short[:8], " "), strings.TrimRight(short[8:], " ")
-	if extension != "" {
-		name += "." + extension
-	}
-	return name
+	return plain.With(name, ".", extension)
 }
 
 func (f *fatFolder) find(name string) *File {

@@ -221,10 +221,7 @@ func (v *View) setTracking(st *spec.Status) {
 
 // Pause says who paused a node, why and until when.
 func Pause(p *spec.Hold) string {
-	text := p.Author + " paused this node"
-	if p.Reason != "" {
-		text += ": " + p.Reason
-	}
+	text := plain.With(p.Author+" paused this node", ": ", p.Reason)
 	if p.Until != 0 {
 		text += fmt.Sprintf(" (until %s)", state.Time(p.Until).Format(time.RFC3339))
 	}

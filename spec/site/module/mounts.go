@@ -53,10 +53,7 @@ var mountsModule = Module{Name: "mounts", Doc: reflect.TypeFor[shape.Raw[shape.M
 			if s.Priority != nil {
 				text += fmt.Sprintf(" priority %d", *s.Priority)
 			}
-			if s.Discard != "" {
-				text += " discard " + s.Discard
-			}
-			out = append(out, Line{s.Device, text})
+			out = append(out, Line{s.Device, plain.With(text, " discard ", s.Discard)})
 		}
 		return out
 	},

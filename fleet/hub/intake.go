@@ -6,6 +6,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/caisson-os/caisson/fleet/report"
@@ -36,7 +37,7 @@ func (h *Hub) open(node string, raw []byte) (*spec.Report, error) {
 	if err := h.WriteError(); err != nil {
 		return nil, err
 	}
-	r, err := report.OpenOf(node, raw, h.o.Now())
+	r, err := report.Open(node, raw, h.o.Now())
 	if err != nil {
 		h.stats.refused.Add(1)
 		return nil, &RefusedError{err.Error()}
@@ -120,20 +121,16 @@ func (h *Hub) writeBatch(first *letter) error {
 
 // decide judges reports and writes those that count.
 func (h *Hub) decide(batch []*letter) (verdicts []error, err error) {
-	verdicts = make([]error, len(batch))
 	end, no := h.lockChange()
 	if no != nil {
-		for i := range verdicts {
-			verdicts[i] = no
-		}
-		return verdicts, nil
+		return slices.Repeat([]error{no}, len(batch)), nil
 	}
 	defer end()
 	ctx, cancel := context.WithTimeout(context.Background(), batchTime) // an end of the service does not cut a transaction
 	defer cancel()
 	w := h.newWork()
-	for i, l := range batch {
-		verdicts[i] = w.judgeReport(ctx, l)
+	for _, l := range batch {
+		verdicts = append(verdicts, w.judgeReport(ctx, l))
 	}
 	h.stats.batches.Add(1)
 	return verdicts, w.write(ctx)
@@ -425,19 +422,10 @@ func listChanges(before, after *view.Brief) (list []string) {
 	}{{"health", before.Axes.Health, after.Axes.Health}, {"sync", before.Axes.Sync, after.Axes.Sync},
 		{"tracking", before.Axes.Tracking, after.Axes.Tracking}} {
 		if axis.from.State != axis.to.State {
-			text := axis.name + " " + axis.to.State + ", was " + axis.from.State
-			if axis.to.Detail != "" {
-				text += ": " + axis.to.Detail
-			}
-			list = append(list, text)
+			list = append(list, plain.With(axis.name+" "+axis.to.State+", was "+axis.from.State, ": ", axis.to.Detail))
 		}
 	}
 	return list
 }
 
-func shortDigest(digest string) string {
-	if len(digest) > 19 {
-		return digest[:19]
-	}
-	return digest
-}
+func shortDigest(digest string) string { return digest[:min(len(digest), 19)] }

@@ -88,10 +88,10 @@ func TestTheKeyIsTheOneNamed(t *testing.T) {
 		}
 		return raw
 	}
-	if r, err := Open(sealed(sign.VerifierOf(key).ID()), time.Now()); err != nil || r.Node != "n" {
+	if r, err := Open("", sealed(sign.VerifierOf(key).ID()), time.Now()); err != nil || r.Node != "n" {
 		t.Fatalf("%+v, %v", r, err)
 	}
-	if _, err := Open(sealed("another"), time.Now()); err == nil {
+	if _, err := Open("", sealed("another"), time.Now()); err == nil {
 		t.Error("it was taken under another key's name")
 	}
 }

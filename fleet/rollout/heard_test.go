@@ -81,7 +81,10 @@ func TestWhatDidNotCountMayByNow(t *testing.T) {
 	by, err := OpenReporters(filepath.Join(t.TempDir(), "reporters"), true)
 	must(t, err)
 	opened, open := 0, by.open
-	by.open = func(raw []byte, at time.Time) (*spec.Report, error) { opened++; return open(raw, at) }
+	by.open = func(node string, raw []byte, at time.Time) (*spec.Report, error) {
+		opened++
+		return open(node, raw, at)
+	}
 	asked := among("a")
 	asked.All, asked.Heard = true, &Heard{}
 	look := func(answer string) Report {

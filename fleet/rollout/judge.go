@@ -3,12 +3,24 @@
 package rollout
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"maps"
+	"slices"
 	"strings"
 	"time"
 
+	"golang.org/x/sync/errgroup"
+
+	"github.com/caisson-os/caisson/fleet/analysis"
+	"github.com/caisson-os/caisson/fleet/evidence"
+	"github.com/caisson-os/caisson/fleet/index"
+	"github.com/caisson-os/caisson/fleet/publish"
+	"github.com/caisson-os/caisson/internal/cli"
 	"github.com/caisson-os/caisson/internal/plain"
+	"github.com/caisson-os/caisson/oci"
+	"github.com/caisson-os/caisson/oci/registry"
 	"github.com/caisson-os/caisson/spec"
 )
 
@@ -49,7 +61,7 @@ func (l *look) judge(i int) judged {
 			at := l.now // should it have to prove itself again
 			if t.done = !moving; moving {
 				t.begun = time.Unix(since, 0)
-				at = l.heardSince(t.begun)
+				at = later(t.begun, l.listens)
 			}
 			t.deadline = at.Add(time.Duration(l.plan.Rule.Deadline) * time.Second)
 			if !(t.done && w.Failed[name] != "") && l.place(&j, i, name) {
@@ -147,24 +159,7 @@ func (l *look) try(j *judged, t trial) {
 // calendar opens once a month. What a node says holds nobody back for ever.
 const longestWait = 35 * 24 * time.Hour
 
-// since returns when the time began in which nodes have to arrive: with the wave that began
-// last, with which late ones of earlier waves are taken up, too. What the service could
-// not hear is not a fault of a node.
-func (l *look) since() time.Time {
-	return l.heardSince(time.Unix(l.row.Waves[len(l.row.Waves)-1].Begun, 0))
-}
-
-// heardSince returns since when the service hears all nodes, and not before a time.
-func (l *look) heardSince(since time.Time) time.Time {
-	return later(since, l.listens)
-}
-
-func later(a, b time.Time) time.Time {
-	if a.After(b) {
-		return a
-	}
-	return b
-}
+func later(a, b time.Time) time.Time { return slices.MaxFunc([]time.Time{b, a}, time.Time.Compare) }
 
 // halts reports whether so many failures of n nodes are too many.
 func halts(r spec.RolloutRule, failed, n int) bool {
@@ -190,15 +185,6 @@ func some(nodes map[string]string) string {
 	return first(plain.Each(plain.Names(maps.Keys(nodes)), func(name string) string { return name + " (" + nodes[name] + ")" }))
 }
 
-// someOf names a few of the nodes that are left out of waves.
-func someOf(waves []Verdict) string {
-	all := map[string]string{}
-	for _, w := range waves {
-		maps.Copy(all, w.LeftOut)
-	}
-	return some(all)
-}
-
 // shown is how many nodes a text names.
 const shown = 3
 
@@ -215,4 +201,287 @@ func firstOf(n int, name func(i int) string) string {
 		text += fmt.Sprintf(" and %d more", n-shown)
 	}
 	return text
+}
+
+// measured asks for what the analyses of a plan compare.
+func (d *Driver) measured(ctx context.Context, plan *spec.RolloutPlan, now time.Time) (all []analysis.Measured) {
+	for _, a := range plan.Rule.Analysis {
+		m, err := d.Measure(ctx, a, now)
+		if err != nil {
+			m = analysis.Measured{Trouble: brief(err.Error())}
+		}
+		all = append(all, m)
+	}
+	return all
+}
+
+// compare says by the analyses that the last wave that began is worse than it may be, or what
+// keeps that from being known.
+func (l *look) compare(j judged) (worse, holds string) {
+	for i, a := range l.plan.Rule.Analysis {
+		sides, others := l.sides(a, j)
+		for _, name := range plain.Names(maps.Keys(sides)) {
+			s := sides[name]
+			few := l.plan.Budget != nil && s.size < a.AtLeast
+			switch {
+			case s.planned < a.AtLeast, !s.moved:
+				continue
+			case few && s.waits:
+				continue // it is judged when so many have moved
+			case l.plan.Budget != nil && !few && a.Against != "" && len(others) < a.AtLeast:
+				continue // it was judged before so many had moved
+			}
+			m := analysis.Measured{Trouble: "it was not asked"}
+			if i < len(l.known.Measured) {
+				m = l.known.Measured[i]
+			}
+			bad, unknown := analysis.Judge(a, m, s.well, others)
+			what := plain.With(fmt.Sprintf("analysis %q", brief(a.Query)), " of ", name)
+			if bad != "" {
+				return what + ": " + bad, ""
+			}
+			if unknown != "" && holds == "" {
+				holds = what + " holds: " + unknown
+			}
+		}
+	}
+	return "", holds
+}
+
+// compared is a part of a wave that an analysis judges by itself.
+type compared struct {
+	planned int      // nodes that it has by the plan
+	size    int      // with a budget, those of them that moved and have not failed
+	moved   bool     // some of them, failed or not
+	waits   bool     // others of them may move yet
+	well    []string // nodes that were well for all of the time that is looked at
+}
+
+// sides divides the nodes of the last wave that began, by group or under "" all of them, from the
+// others: those of the plan that do not have what it brings. A wave that is not judged has no sides.
+func (l *look) sides(a spec.Analysis, j judged) (sides map[string]*compared, others []string) {
+	sides = map[string]*compared{}
+	n := len(l.row.Waves) - 1
+	if !slices.Contains(Judged(l.plan, a), l.plan.Waves[n].Name) {
+		return nil, nil
+	}
+	for i, w := range l.plan.Waves {
+		for name, given := range w.Nodes {
+			has := l.known.Rows[name].Overlay == given
+			if !has && (i > n || l.plan.Budget != nil) {
+				others = append(others, name)
+			}
+			if i != n {
+				continue
+			}
+			group := groupOf(l.plan, a, name)
+			if sides[group] == nil {
+				sides[group] = &compared{}
+			}
+			s := sides[group]
+			s.planned++
+			s.moved = s.moved || has
+			if l.plan.Budget != nil && (!has || j.LeftOut[name] != "" || j.Failed[name] != "") {
+				continue
+			}
+			s.size++
+			if since, well := j.well[name]; well && l.now.Sub(since) >= time.Duration(a.For)*time.Second {
+				s.well = append(s.well, name)
+			}
+		}
+	}
+	for _, name := range slices.Concat(j.waiting, j.unheard) {
+		sides[groupOf(l.plan, a, name)].waits = true
+	}
+	return sides, others
+}
+
+// groupOf names the group in which an analysis compares a node, as in "rack r1"; "" is the wave.
+func groupOf(plan *spec.RolloutPlan, a spec.Analysis, node string) string {
+	if a.Of != spec.OfGroup || plan.Budget == nil {
+		return ""
+	}
+	return plan.Budget.Per + " " + plan.Budget.Nodes[node]
+}
+
+// Judged names the waves of a plan, in order, that an analysis can judge: they have enough nodes,
+// and leave enough others.
+func Judged(plan *spec.RolloutPlan, a spec.Analysis) (waves []string) {
+	left := count(plan)
+	for _, w := range plan.Waves {
+		sizes, most := map[string]int{}, 0
+		for name := range w.Nodes {
+			group := groupOf(plan, a, name)
+			sizes[group]++
+			most = max(most, sizes[group])
+		}
+		others := left - len(w.Nodes)
+		if plan.Budget != nil {
+			others = left - unjudged(plan.Budget, w, a, sizes)
+		}
+		if left -= len(w.Nodes); most >= a.AtLeast && (a.Against == "" || others >= a.AtLeast) {
+			waves = append(waves, w.Name)
+		}
+	}
+	return waves
+}
+
+// unjudged is how many nodes of a wave may have moved before an analysis judges any: not enough of each
+// part, and those that the budget lets move with the next step.
+func unjudged(b *spec.RolloutBudget, w spec.Wave, a spec.Analysis, parts map[string]int) (n int) {
+	for _, size := range parts {
+		n += min(size, a.AtLeast-1)
+	}
+	groups, step := map[string]int{}, 0
+	for name := range w.Nodes {
+		groups[b.Nodes[name]]++
+	}
+	for _, size := range groups {
+		step += atOnce(b, size)
+	}
+	if b.Overall > 0 {
+		step = min(step, b.Overall)
+	}
+	return min(n+step, len(w.Nodes))
+}
+
+// leaves says what else an analysis wants of a wave.
+func leaves(a spec.Analysis) string {
+	if a.Against == "" {
+		return ""
+	}
+	return " and leaves as many that have not moved"
+}
+
+// readers is how many overlays are read at a time.
+const readers = 16
+
+// evidenced asks whether the changes of a plan were rehearsed, where its rule wants that.
+type evidenced struct {
+	fleet *publish.Fleet
+	rows  index.Rows
+	plan  *spec.RolloutPlan
+	shelf *evidence.Shelf
+}
+
+func (e *evidenced) open(ctx context.Context, f *publish.Fleet, r *registry.Registry, plan *spec.RolloutPlan) (err error) {
+	policy := f.Policy()
+	e.fleet, e.plan = f, plan
+	e.shelf = &evidence.Shelf{Registry: r, Fleet: policy.Fleet, Keys: policy.Attestation, Now: f.Now()}
+	e.rows, err = f.Nodes(ctx)
+	return err
+}
+
+// rehearsed refuses nodes whose change was not rehearsed, where the plan wants that.
+func (d *Driver) rehearsed(ctx context.Context, f *publish.Fleet, plan *spec.RolloutPlan, nodes []publish.Node) error {
+	if plan.Rule.Rehearsed == "" || len(nodes) == 0 {
+		return nil
+	}
+	var e evidenced
+	if err := e.open(ctx, f, d.Publisher.Registry, plan); err != nil {
+		return err
+	}
+	err := e.check(ctx, nodes)
+	if errors.Is(err, evidence.ErrNotRehearsed) {
+		return &stop{err}
+	}
+	return err
+}
+
+// Unrehearsed returns why waves of a plan would not begin if they were to begin now, by wave: a
+// change of theirs was not rehearsed, and the plan wants that. nodes are those that the plan was
+// made of.
+func Unrehearsed(ctx context.Context, p *publish.Publisher, policy publish.Policy, plan *spec.RolloutPlan,
+	nodes []publish.Node) (map[string]string, error) {
+	if plan.Rule.Rehearsed == "" {
+		return nil, nil
+	}
+	f, err := p.Read(ctx, policy)
+	if err != nil {
+		return nil, err
+	}
+	var e evidenced
+	if err := e.open(ctx, f, p.Registry, plan); err != nil {
+		return nil, err
+	}
+	why := map[string]string{}
+	for _, w := range plan.Waves {
+		mine := slices.DeleteFunc(slices.Clone(nodes), func(n publish.Node) bool { return w.Nodes[n.Name] == "" })
+		switch err := e.check(ctx, mine); {
+		case errors.Is(err, evidence.ErrNotRehearsed):
+			why[w.Name] = err.Error() + ": " + cli.HintOf(err)
+		case err != nil:
+			return nil, err
+		}
+	}
+	return why, nil
+}
+
+// Lack notes what [Unrehearsed] returns.
+func (s *State) Lack(why map[string]string, err error) error {
+	for i := range s.Waves {
+		s.Waves[i].Unrehearsed = why[s.Waves[i].Name]
+	}
+	return err
+}
+
+// check returns an error where the change of a node was not rehearsed. Nodes that go the same way
+// are asked about once, and a node that nothing is published for is not asked about.
+func (e *evidenced) check(ctx context.Context, nodes []publish.Node) error {
+	ways := make([]evidence.Asked, len(nodes))
+	group, reading := errgroup.WithContext(ctx)
+	group.SetLimit(readers)
+	for i, n := range nodes {
+		if row, there := e.rows[n.Name]; there && row.Overlay != GivenBy(e.plan, n.Name) {
+			group.Go(func() (err error) {
+				ways[i], err = e.way(reading, n, row)
+				return err
+			})
+		}
+	}
+	if err := group.Wait(); err != nil {
+		return err
+	}
+	along := map[evidence.Asked][]string{}
+	for i, way := range ways {
+		if way.Rule != "" {
+			along[way] = append(along[way], nodes[i].Name)
+		}
+	}
+	for _, way := range slices.SortedFunc(maps.Keys(along), func(a, b evidence.Asked) int { return plain.Natural(along[a][0], along[b][0]) }) {
+		err := e.shelf.Check(ctx, way)
+		if errors.Is(err, evidence.ErrNotRehearsed) {
+			return cli.WithHint(fmt.Errorf("the change of %s is %w", first(along[way]), err), "'caisson rehearse FILE --node "+
+				along[way][0]+" --push' states one")
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// way returns what a node is to go through.
+func (e *evidenced) way(ctx context.Context, n publish.Node, row spec.Published) (a evidence.Asked, err error) {
+	a = evidence.Asked{Rule: e.plan.Rule.Rehearsed, Planned: time.Unix(e.plan.At, 0).UTC(),
+		From: evidence.End{Layer: row.Layer}, To: evidence.End{Layer: n.Layer}}
+	if a.Rule == spec.RehearsedLayer {
+		return a, nil
+	}
+	was, err := e.fleet.Content(ctx, n.Name, spec.Content{Overlay: row.Overlay, Size: row.Size, Layer: row.Layer, Generation: row.Generation})
+	if err != nil {
+		return a, err
+	}
+	doc, err := n.Doc()
+	if err != nil {
+		return a, err
+	}
+	var is spec.Overlay
+	if err := spec.Decode(doc, &is); err != nil {
+		return a, fmt.Errorf("overlay %s of node %s: %w", oci.Digest(doc), n.Name, err)
+	}
+	if a.From, err = evidence.EndOf(was); err == nil {
+		a.To, err = evidence.EndOf(&is)
+	}
+	return a, err
 }

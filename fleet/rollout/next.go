@@ -77,8 +77,11 @@ func newLook(plan *spec.RolloutPlan, row spec.Rollout, known Known, now time.Tim
 		row = triedAnew(row, now)
 	}
 	l := &look{plan: plan, row: row, known: known, now: now, listens: known.counted(now).Listens}
-	if len(row.Waves) > 0 {
-		l.deadline = l.since().Add(time.Duration(plan.Rule.Deadline) * time.Second)
+	if n := len(row.Waves); n > 0 {
+		// The time in which nodes have to arrive began with the wave that began last, with which late ones of
+		// earlier waves are taken up, too. What the service could not hear is not a fault of a node.
+		begun := later(time.Unix(row.Waves[n-1].Begun, 0), l.listens)
+		l.deadline = begun.Add(time.Duration(plan.Rule.Deadline) * time.Second)
 	}
 	return l
 }
@@ -215,7 +218,8 @@ func (l *look) onward(d Decision, runs bool) Decision {
 		d.Act, d.Wave = End, len(l.plan.Waves)-1
 		if l.nobody(d.Of) {
 			d.Act, d.Wave = Halt, max(0, len(l.row.Waves)-1)
-			d.Reason = fmt.Sprintf("none of its %s has what it brings: %s", plain.Count(count(l.plan), "node"), someOf(d.Of))
+			leftOut := ofAll(d.Of, func(v Verdict) map[string]string { return v.LeftOut })
+			d.Reason = fmt.Sprintf("none of its %s has what it brings: %s", plain.Count(count(l.plan), "node"), some(leftOut))
 		}
 	}
 	return d

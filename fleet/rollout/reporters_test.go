@@ -125,7 +125,10 @@ func TestAReportIsVerifiedOnce(t *testing.T) {
 	by, err := OpenReporters(file, false)
 	must(t, err)
 	verified, verify := 0, by.open
-	by.open = func(raw []byte, at time.Time) (*spec.Report, error) { verified++; return verify(raw, at) }
+	by.open = func(node string, raw []byte, at time.Time) (*spec.Report, error) {
+		verified++
+		return verify(node, raw, at)
+	}
 	look := func(wants int, asked Asked, lines ...view.Reported) map[string]Report {
 		t.Helper()
 		var text strings.Builder

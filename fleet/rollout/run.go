@@ -16,6 +16,7 @@
 package rollout
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -121,9 +122,7 @@ func (d *Driver) Once(ctx context.Context) error {
 
 // Step takes the next step of the rollout, if there is one now.
 func (d *Driver) Step(ctx context.Context) (moved bool, last Decision, err error) {
-	if d.Publisher.Kept == nil {
-		d.Publisher.Kept = &publish.Shards{}
-	}
+	d.Publisher.Kept = cmp.Or(d.Publisher.Kept, &publish.Shards{})
 	p := d.Publisher
 	p.Now, p.Clock = d.Now(), d.Now
 	f, err := p.Read(ctx, d.Policy)
@@ -308,10 +307,7 @@ func (d *Driver) compiled(ctx context.Context, plan *spec.RolloutPlan, what Deci
 		if err != nil {
 			return nil, err
 		}
-		d.nodes = map[string]publish.Node{}
-		for _, n := range all {
-			d.nodes[n.Name] = n
-		}
+		d.nodes = plain.Map(all, named)
 	}
 	var out []publish.Node
 	for _, name := range what.Nodes {
@@ -330,6 +326,8 @@ func (d *Driver) compiled(ctx context.Context, plan *spec.RolloutPlan, what Deci
 	}
 	return out, nil
 }
+
+func named(n publish.Node) (string, publish.Node) { return n.Name, n }
 
 func changed(plan *spec.RolloutPlan, node string) error {
 	return cli.WithHint(fmt.Errorf("node %s is not what the plan of rollout %s was signed for: the site has changed", node, plan.Name),

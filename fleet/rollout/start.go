@@ -12,6 +12,7 @@ import (
 	"github.com/caisson-os/caisson/fleet/index"
 	"github.com/caisson-os/caisson/fleet/publish"
 	"github.com/caisson-os/caisson/internal/cli"
+	"github.com/caisson-os/caisson/internal/plain"
 	"github.com/caisson-os/caisson/oci"
 	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/spec/site/maintenance"
@@ -36,10 +37,7 @@ type Order struct {
 func NewPlan(f *publish.Fleet, rows index.Rows, o Order) (*spec.RolloutPlan, error) {
 	plan := &spec.RolloutPlan{APIVersion: spec.APIVersion, Kind: spec.KindRolloutPlan, Fleet: f.Policy().Fleet, Name: o.Name,
 		Before: f.Floor(), Reference: o.Reference, Named: o.Named, Rule: o.Rule, Budget: o.Budget}
-	byName := map[string]publish.Node{}
-	for _, n := range o.Nodes {
-		byName[n.Name] = n
-	}
+	byName := plain.Map(o.Nodes, named)
 	brings, has := map[string]bool{}, map[string]bool{}
 	for _, row := range rows { // of the whole fleet: other nodes go on with what they run
 		has[row.Layer] = true
@@ -91,7 +89,7 @@ func Start(ctx context.Context, p *publish.Publisher, policy publish.Policy, by 
 			if f.Reserved() {
 				return nil, nil // what was cut is put right first: a plan goes back to a generation
 			}
-			if plan, held, err = begins(ctx, p, f, o); err != nil {
+			if plan, held, err = begins(ctx, f, o); err != nil {
 				return nil, err
 			}
 			started = true
@@ -114,12 +112,12 @@ func Preview(ctx context.Context, p *publish.Publisher, policy publish.Policy, o
 	if err != nil {
 		return nil, nil, err
 	}
-	return begins(ctx, p, f, o)
+	return begins(ctx, f, o)
 }
 
 // begins makes the plan of a rollout that may start: what its waves are to publish would
 // not be refused now.
-func begins(ctx context.Context, p *publish.Publisher, f *publish.Fleet, o Order) (*spec.RolloutPlan, map[string]string, error) {
+func begins(ctx context.Context, f *publish.Fleet, o Order) (*spec.RolloutPlan, map[string]string, error) {
 	rows, err := f.Nodes(ctx)
 	if err != nil {
 		return nil, nil, err
@@ -138,17 +136,11 @@ func begins(ctx context.Context, p *publish.Publisher, f *publish.Fleet, o Order
 	if err := free(ctx, f, plan); err != nil {
 		return nil, nil, err
 	}
-	planned := map[string]bool{}
-	for _, w := range plan.Waves {
-		for name := range w.Nodes {
-			planned[name] = true
-		}
-	}
 	kept := map[string]string{}
 	var moves []publish.Node
 	for _, n := range o.Nodes {
 		switch why := held(rows[n.Name], f.Now()); {
-		case !planned[n.Name]:
+		case GivenBy(plan, n.Name) == "":
 		case why != "":
 			kept[n.Name] = why
 		default:

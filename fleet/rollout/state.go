@@ -162,14 +162,8 @@ func writeBudget(w io.Writer, b *spec.RolloutBudget) {
 
 // Write prints for people how far the rollout is.
 func (s State) Write(w io.Writer) {
-	line := fmt.Sprintf("%s since %s", s.Phase, s.Since.Format(time.RFC3339))
-	if s.Author != "" {
-		line += " by " + s.Author
-	}
-	if s.Reason != "" {
-		line += ": " + s.Reason
-	}
-	cli.Printf(w, "%s\t%s\n", s.Name, line)
+	since := plain.With(s.Phase+" since "+s.Since.Format(time.RFC3339), " by ", s.Author)
+	cli.Printf(w, "%s\t%s\n", s.Name, plain.With(since, ": ", s.Reason))
 	for _, wave := range s.Waves {
 		cli.Printf(w, "  wave %s\t%s\t%s", wave.Name, wave.State, plain.Count(len(wave.Nodes), "node"))
 		for i, n := range []int{len(wave.Moving), len(wave.LeftOut), len(wave.Failed), len(wave.Stayed)} {
@@ -258,10 +252,7 @@ func (b Brief) Ended() bool { return spec.Rollout{Phase: b.Phase}.Ended() }
 
 // String says how far it is.
 func (b Brief) String() string {
-	text := fmt.Sprintf("%s since %s", b.Phase, b.Since.UTC().Format(time.RFC3339))
-	if b.Reason != "" {
-		text += ": " + b.Reason
-	}
+	text := plain.With(b.Phase+" since "+b.Since.UTC().Format(time.RFC3339), ": ", b.Reason)
 	text += fmt.Sprintf("; %d of %s done", b.Done, plain.Count(b.Waves, "wave"))
 	if b.Wave != "" && !b.Ended() {
 		text += ", wave " + b.Wave + " has begun"

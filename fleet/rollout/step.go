@@ -23,9 +23,7 @@ func (d *Driver) step(ctx context.Context, f *publish.Fleet, plan *spec.RolloutP
 	s = &publish.Step{Named: plan.Named, Why: row.Reason}
 	way := &wayBack{f: f, plan: plan, now: now, only: map[string]bool{}}
 	if plan.Budget != nil {
-		for _, name := range what.Nodes {
-			way.only[name] = true
-		}
+		way.only = plain.Map(what.Nodes, func(name string) (string, bool) { return name, true })
 		if before := row; d.Slots != nil && len(what.Nodes) > 0 {
 			s.Announced = func(ctx context.Context) error {
 				busy, err := d.busy(ctx, f)
@@ -131,17 +129,9 @@ func (d *Driver) begin(ctx context.Context, plan *spec.RolloutPlan, row *spec.Ro
 // cut, they count, and the next one goes on with them.
 func (d *Driver) announce(plan *spec.RolloutPlan, row *spec.Rollout, s *publish.Step, nodes []string) {
 	mark := func() {
-		for i := range row.Waves {
-			w, moving := &row.Waves[i], maps.Clone(row.Waves[i].Moving)
-			for _, name := range nodes {
-				if plan.Waves[i].Nodes[name] != "" {
-					if moving == nil {
-						moving = map[string]int64{}
-					}
-					moving[name] = d.Now().Unix()
-				}
-			}
-			w.Moving = moving
+		for i, w := range row.Waves {
+			elsewhere := func(name string) bool { return plan.Waves[i].Nodes[name] == "" }
+			row.Waves[i].Moving = withMoving(w.Moving, d.Now().Unix(), slices.DeleteFunc(slices.Clone(nodes), elsewhere)...)
 		}
 	}
 	mark()
@@ -242,7 +232,7 @@ func (b *wayBack) back(ctx context.Context, row *spec.Rollout, s *publish.Step, 
 		row.Waves[i].Moving = waiting(row.Waves[i].Moving, follow) // of the others what they report counts from now on
 		for _, name := range s.Back.Nodes() {
 			if b.plan.Budget != nil && b.plan.Waves[i].Nodes[name] != "" {
-				cut.Waves[i].Moving = withMoving(cut.Waves[i].Moving, name, b.now)
+				cut.Waves[i].Moving = withMoving(cut.Waves[i].Moving, b.now, name)
 			}
 		}
 	}
@@ -271,19 +261,21 @@ func waiting(moving map[string]int64, follow map[string]string) map[string]int64
 	var out map[string]int64
 	for name, since := range moving {
 		if follow[name] == onItsWay {
-			out = withMoving(out, name, since)
+			out = withMoving(out, since, name)
 		}
 	}
 	return out
 }
 
-// withMoving returns a copy of what moves with one node more.
-func withMoving(moving map[string]int64, name string, since int64) map[string]int64 {
+// withMoving returns a copy of what moves with more nodes.
+func withMoving(moving map[string]int64, since int64, nodes ...string) map[string]int64 {
 	out := maps.Clone(moving)
-	if out == nil {
-		out = map[string]int64{}
+	if out == nil && len(nodes) > 0 {
+		out = make(map[string]int64, len(nodes))
 	}
-	out[name] = since
+	for _, name := range nodes {
+		out[name] = since
+	}
 	return out
 }
 
@@ -297,22 +289,24 @@ func GivenBy(plan *spec.RolloutPlan, node string) string {
 	return ""
 }
 
-// failed returns the nodes that failed, fewer than halt their wave, with why.
-func failed(row spec.Rollout) map[string]string {
+// ofAll puts together what is said of the nodes of waves.
+func ofAll[W any](waves []W, of func(W) map[string]string) map[string]string {
 	all := map[string]string{}
-	for _, w := range row.Waves {
-		maps.Copy(all, w.Failed)
+	for _, w := range waves {
+		maps.Copy(all, of(w))
 	}
 	return all
+}
+
+// failed returns the nodes that failed, fewer than halt their wave, with why.
+func failed(row spec.Rollout) map[string]string {
+	return ofAll(row.Waves, func(w spec.RolloutWave) map[string]string { return w.Failed })
 }
 
 // leftOut returns the nodes of a fleet that a rollout left out, with why. Those that
 // left the fleet since do not count.
 func leftOut(row spec.Rollout) map[string]string {
-	all := map[string]string{}
-	for _, w := range row.Waves {
-		maps.Copy(all, w.LeftOut)
-	}
+	all := ofAll(row.Waves, func(w spec.RolloutWave) map[string]string { return w.LeftOut })
 	maps.DeleteFunc(all, func(_, why string) bool { return why == gone })
 	return all
 }

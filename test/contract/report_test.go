@@ -43,7 +43,7 @@ func TestReportInARegistry(t *testing.T) {
 	}
 	var got []*spec.Report
 	box := &fleetreport.Inbox{From: from, Refuses: func(error) bool { return false }, Take: func(_ context.Context, node string, raw []byte) error {
-		one, err := fleetreport.OpenOf(node, raw, time.Now())
+		one, err := fleetreport.Open(node, raw, time.Now())
 		got = append(got, one)
 		return err
 	}}

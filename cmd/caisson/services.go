@@ -66,7 +66,7 @@ func verifyServices(ctx context.Context, source *content.Source, p *publish.Publ
 
 func (a *app) source(cache string) (*content.Source, error) {
 	cache, err := builder.CacheDir(cache)
-	return &content.Source{Cache: cache, Now: now(), Say: a.say}, err
+	return &content.Source{Cache: cache, Say: a.say}, err
 }
 
 // writeServices replaces the lock and prints what changed in it. It is written for what went

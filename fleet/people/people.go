@@ -75,13 +75,9 @@ type Provider struct {
 const again = 5 * time.Second
 
 // New returns a provider. It is asked at the first login: a service starts without it.
-func New(o Options) (*Provider, error) {
-	seal, err := newSealer()
-	if err != nil {
-		return nil, err
-	}
+func New(o Options) *Provider {
 	asks := &http.Client{Timeout: patience, Transport: bounded{http.DefaultTransport.(*http.Transport).Clone()}}
-	return &Provider{o: o, http: asks, seal: seal, now: time.Now}, nil
+	return &Provider{o: o, http: asks, seal: newSealer(), now: time.Now}
 }
 
 // Host is the provider's name for people.
@@ -109,10 +105,7 @@ func (p *Provider) Begin(ctx context.Context, to string) (at, kept string, err e
 		return "", "", err
 	}
 	f := flow{State: rand.Text(), Nonce: rand.Text(), Verifier: oauth2.GenerateVerifier(), To: to, Until: p.now().Add(flowFor)}
-	text, err := json.Marshal(f)
-	if err != nil {
-		return "", "", err
-	}
+	text, _ := json.Marshal(f) // texts, and a time of these years
 	return c.AuthCodeURL(f.State, oidc.Nonce(f.Nonce), oauth2.S256ChallengeOption(f.Verifier)), p.seal.seal(text), nil
 }
 
@@ -190,18 +183,14 @@ func checkSubject(text string) error {
 }
 
 // texts reads a claim that is one text, or a list.
-func texts(claim any) (all []string) {
+func texts(claim any) []string {
 	switch c := claim.(type) {
 	case string:
 		return []string{c}
 	case []any:
-		for _, one := range c {
-			if text, ok := one.(string); ok {
-				all = append(all, text)
-			}
-		}
+		return plain.Pick(c, func(one any) (string, bool) { text, ok := one.(string); return text, ok })
 	}
-	return all
+	return nil
 }
 
 // within bounds what asks the provider.
@@ -265,15 +254,12 @@ func (a *answer) Read(p []byte) (int, error) {
 // with the process.
 type sealer struct{ aead cipher.AEAD }
 
-func newSealer() (*sealer, error) {
+func newSealer() *sealer {
 	key := make([]byte, 32)
-	_, _ = rand.Read(key) // never fails
-	block, err := aes.NewCipher(key)
-	if err != nil {
-		return nil, err
-	}
-	aead, err := cipher.NewGCMWithRandomNonce(block)
-	return &sealer{aead}, err
+	_, _ = rand.Read(key)                          // never fails
+	block, _ := aes.NewCipher(key)                 // a key may have 32 bytes
+	aead, _ := cipher.NewGCMWithRandomNonce(block) // AES has blocks of 16 bytes
+	return &sealer{aead}
 }
 
 func (s *sealer) seal(text []byte) string {

@@ -34,10 +34,7 @@ func TestAPerson(t *testing.T) {
 	callback, came := back(t)
 	at := oidctest.Start(t, callback)
 	at.Groups(map[string][]string{"id2": {"ops", "all"}})
-	p, err := New(Options{Issuer: at.Issuer, Client: oidctest.Client, Secret: oidctest.Secret, Callback: callback, Claim: "groups"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	p := New(Options{Issuer: at.Issuer, Client: oidctest.Client, Secret: oidctest.Secret, Callback: callback, Claim: "groups"})
 	jar, err := cookiejar.New(nil)
 	if err != nil {
 		t.Fatal(err)
@@ -67,10 +64,7 @@ func TestAPerson(t *testing.T) {
 	if _, theirs, err = p.Begin(t.Context(), "/"); err != nil {
 		t.Fatal(err)
 	}
-	other, err := New(p.o)
-	if err != nil {
-		t.Fatal(err)
-	}
+	other := New(p.o)
 	for name, try := range map[string]func() error{
 		"of another login":   func() error { _, _, err := p.Finish(t.Context(), theirs, came()); return err },
 		"without a login":    func() error { _, _, err := p.Finish(t.Context(), "", came()); return err },
@@ -128,10 +122,7 @@ func TestStolenProvider(t *testing.T) {
 		"/none of them": "",
 	} {
 		stolen.Store(path)
-		p, err := New(Options{Issuer: at.Issuer, Client: oidctest.Client, Secret: oidctest.Secret, Callback: callback, Claim: "groups"})
-		if err != nil {
-			t.Fatal(err)
-		}
+		p := New(Options{Issuer: at.Issuer, Client: oidctest.Client, Secret: oidctest.Secret, Callback: callback, Claim: "groups"})
 		p.http.Transport.(bounded).RoundTripper.(*http.Transport).Proxy = http.ProxyURL(place)
 		to, kept, err := p.Begin(t.Context(), "/")
 		if err == nil {
@@ -169,10 +160,7 @@ func TestNoAnswer(t *testing.T) {
 	asked := 0
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { asked++; w.WriteHeader(http.StatusBadGateway) }))
 	defer s.Close()
-	p, err := New(Options{Issuer: s.URL, Client: "caisson", Claim: "groups"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	p := New(Options{Issuer: s.URL, Client: "caisson", Claim: "groups"})
 	for range 3 {
 		if _, _, err := p.Begin(t.Context(), "/"); err == nil || !strings.Contains(err.Error(), "for its description: 502") {
 			t.Error(err)

@@ -156,10 +156,7 @@ func (f *Fleet) sent(overlay string) (map[string]string, bool) {
 // Services returns the services of the site and of nodes.
 func (f *Fleet) Services() Services {
 	out := Services{Services: []Service{}, Site: f.Site != nil}
-	uses := map[string]view.ServiceUse{}
-	for _, u := range view.Services(f.Hub.Nodes(), f.sent) {
-		uses[u.Name] = u
-	}
+	uses := plain.Map(view.Services(f.Hub.Nodes(), f.sent), func(u view.ServiceUse) (string, view.ServiceUse) { return u.Name, u })
 	if f.Sent != nil {
 		left, err := f.Sent.Left()
 		if out.Left = left; err != nil {

@@ -76,7 +76,7 @@ func (n Node) Write(w io.Writer) {
 			line(x.name, "%s", axisLine(x.axis))
 		}
 		if n.TPM != "" {
-			line("TPM", "%s", strings.TrimSuffix(string(n.TPM)+": "+n.TPMWhy, ": "))
+			line("TPM", "%s", plain.With(string(n.TPM), ": ", n.TPMWhy))
 		}
 		if next := r.NextWindow; next != nil {
 			line("window", "%s, from %s to %s", next.Name, plain.Time(next.From), plain.Time(next.To))
@@ -162,16 +162,11 @@ func driftLine(d spec.Drift) string {
 	if d.Count > 0 {
 		text += " after " + plain.Count(d.Count, "correction")
 	}
-	if d.Rival != "" {
-		text += ", by " + d.Rival
-	}
+	text = plain.With(text, ", by ", d.Rival)
 	if !d.Since.IsZero() {
 		text += ", since " + plain.Time(d.Since)
 	}
-	if d.Reason != "" {
-		text += ": " + d.Reason
-	}
-	return text
+	return plain.With(text, ": ", d.Reason)
 }
 
 func ofLayer(version, digest string) string {
@@ -189,42 +184,29 @@ func axisLine(x spec.Axis) string {
 	if !x.Until.IsZero() {
 		text += ", until " + plain.Time(x.Until)
 	}
-	if x.Detail != "" {
-		text += ": " + x.Detail
-	}
-	return text
+	return plain.With(text, ": ", x.Detail)
 }
 
 // Write prints for people how the fleet is.
 func (s Summary) Write(w io.Writer) {
 	cli.Printf(w, "fleet %s, generation %d, epoch %d: %s, %d to look at\n", s.Name, s.Generation, s.Epoch,
 		plain.Count(s.Nodes, "node"), s.Trouble)
-	if len(s.SignedBy) > 0 {
-		cli.Printf(w, "published by key %s\n", strings.Join(s.SignedBy, ", "))
+	where := func(is bool, format string, args ...any) {
+		if is {
+			cli.Printf(w, format+"\n", args...)
+		}
 	}
-	if s.IndexTrouble != "" {
-		cli.Printf(w, "what is published could not be read since %s: %s\n", s.Indexed.Format(time.RFC3339), s.IndexTrouble)
-	}
-	if s.Unfinished != "" {
-		cli.Printf(w, "publish unfinished; showing the state before it: %s\n", s.Unfinished)
-	}
+	where(len(s.SignedBy) > 0, "published by key %s", strings.Join(s.SignedBy, ", "))
+	where(s.IndexTrouble != "", "what is published could not be read since %s: %s", s.Indexed.Format(time.RFC3339), s.IndexTrouble)
+	where(s.Unfinished != "", "publish unfinished; showing the state before it: %s", s.Unfinished)
 	for _, r := range s.Rollouts {
 		cli.Printf(w, "rollout %s: %s\n", r.Name, r)
 	}
-	if s.DatabaseTrouble != "" {
-		cli.Printf(w, "the database of the service cannot be used, and reports are not taken: %s\n", s.DatabaseTrouble)
-	} else if !s.Writes {
-		cli.Printf(w, "another instance takes the reports; this one shows what that wrote\n")
-	}
-	if s.Unheard > 0 {
-		cli.Printf(w, "the service was away; shown as last known, until they report: %s\n", plain.Count(s.Unheard, "node"))
-	}
-	if s.SiteTrouble != "" {
-		cli.Printf(w, "the site of the service has changed and cannot be read: %s\n", s.SiteTrouble)
-	}
-	if s.InboxTrouble != "" {
-		cli.Printf(w, "reports in the registry of reports could not be read: %s\n", s.InboxTrouble)
-	}
+	where(s.DatabaseTrouble != "", "the database of the service cannot be used, and reports are not taken: %s", s.DatabaseTrouble)
+	where(s.DatabaseTrouble == "" && !s.Writes, "another instance takes the reports; this one shows what that wrote")
+	where(s.Unheard > 0, "the service was away; shown as last known, until they report: %s", plain.Count(s.Unheard, "node"))
+	where(s.SiteTrouble != "", "the site of the service has changed and cannot be read: %s", s.SiteTrouble)
+	where(s.InboxTrouble != "", "reports in the registry of reports could not be read: %s", s.InboxTrouble)
 	var t plain.Columns
 	for _, k := range view.Kinds {
 		if n := s.Conditions[k.Condition]; n > 0 {
@@ -233,24 +215,18 @@ func (s Summary) Write(w io.Writer) {
 	}
 	t.Print(w, "  ")
 	if len(s.TPM) > 0 {
-		var words []string
-		for _, word := range view.Attestations {
-			if n := s.TPM[word]; n > 0 {
-				words = append(words, fmt.Sprintf("%d %s", n, word))
-			}
-		}
+		words := plain.Pick(view.Attestations, func(word view.Attestation) (string, bool) {
+			return fmt.Sprintf("%d %s", s.TPM[word], word), s.TPM[word] > 0
+		})
 		cli.Printf(w, "by their TPM: %s\n", strings.Join(words, ", "))
 	}
 	for _, h := range s.Hints {
 		cli.Printf(w, "unproven: the loader of %s boots nothing, says %s at %s: %s\n", h.Node, h.From, h.At.Format(time.RFC3339), h.Why)
 	}
-	if more := s.Hinted - len(s.Hints); more > 0 {
-		cli.Printf(w, "unproven: and those of %s more\n", plain.Count(more, "node"))
-	}
+	more := s.Hinted - len(s.Hints)
+	where(more > 0, "unproven: and those of %s more", plain.Count(more, "node"))
 	for _, r := range append(slices.Clone(s.Reasons), s.Others...) {
 		cli.Printf(w, "%s %s, as %s: %s\n", plain.Count(r.Nodes, "node"), r.Condition, r.Example, cmp.Or(r.Why, view.KindOf(r.Condition).Says))
 	}
-	if s.More > 0 {
-		cli.Printf(w, "and %s more\n", plain.Count(s.More, "reason"))
-	}
+	where(s.More > 0, "and %s more", plain.Count(s.More, "reason"))
 }

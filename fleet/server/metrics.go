@@ -12,6 +12,7 @@ import (
 	"github.com/caisson-os/caisson/fleet/query"
 	"github.com/caisson-os/caisson/fleet/rollout"
 	"github.com/caisson-os/caisson/fleet/view"
+	"github.com/caisson-os/caisson/internal/plain"
 	"github.com/caisson-os/caisson/spec"
 )
 
@@ -98,11 +99,7 @@ func (s *Server) metrics(w http.ResponseWriter, _ *http.Request) {
 	e.sample("caisson_fleet_reports_total", float64(stats.Refused), "result", "refused")
 	e.family("caisson_fleet_commits_total", "counter", "Transactions with reports since this instance started.")
 	e.sample("caisson_fleet_commits_total", float64(stats.Batches))
-	var rollouts []rollout.Brief
-	for _, r := range s.o.Hub.Rollouts() {
-		rollouts = append(rollouts, r.Brief(sum.Time))
-	}
-	e.rollouts(rollouts)
+	e.rollouts(plain.Each(s.o.Hub.Rollouts(), func(r rollout.State) rollout.Brief { return r.Brief(sum.Time) }))
 	w.Header().Set("Content-Type", "text/plain; version=0.0.4; charset=utf-8")
 	_, _ = w.Write(e.Bytes()) // the client is gone
 }

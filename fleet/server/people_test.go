@@ -35,10 +35,7 @@ func peopledAt(t *testing.T, start func(testing.TB, string) *oidctest.Provider) 
 	t.Helper()
 	s := newSite(t, published("n1"), true)
 	at := start(t, s.url+BackPath)
-	p, err := people.New(people.Options{Issuer: at.Issuer, Client: oidctest.Client, Secret: oidctest.Secret, Callback: s.url + BackPath, Claim: "groups"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	p := people.New(people.Options{Issuer: at.Issuer, Client: oidctest.Client, Secret: oidctest.Secret, Callback: s.url + BackPath, Claim: "groups"})
 	s.server.o.People = &People{Provider: p, Groups: map[string]Role{"ops": Operator, "all": Reader}, Session: 77 * time.Minute}
 	return s, at
 }
@@ -133,11 +130,7 @@ func TestPeopleAreNotFooled(t *testing.T) {
 		t.Errorf("the form: %s", page)
 	}
 	at.Stop()
-	fresh, err := people.New(people.Options{Issuer: at.Issuer, Client: oidctest.Client, Callback: s.url + BackPath, Claim: "groups"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	s.server.o.People.Provider = fresh
+	s.server.o.People.Provider = people.New(people.Options{Issuer: at.Issuer, Client: oidctest.Client, Callback: s.url + BackPath, Claim: "groups"})
 	if resp, page := s.browse(person(t), "/login/provider"); resp.StatusCode != http.StatusBadGateway || !strings.Contains(page, "does not answer") {
 		t.Errorf("%d: %s", resp.StatusCode, page)
 	}

@@ -73,14 +73,6 @@ type Server struct {
 // maxVerifies is how many signatures of reports are verified at once.
 const maxVerifies = 64
 
-// verifiesOf returns how many of these one address may have: behind a proxy all have its address.
-func verifiesOf(o Options) int {
-	if o.URL != "" {
-		return maxVerifies
-	}
-	return maxVerifies / httpserver.Share
-}
-
 // pages are templates by the names of their files.
 type pages interface {
 	ExecuteTemplate(w io.Writer, name string, data any) error
@@ -93,8 +85,12 @@ var files embed.FS
 
 // New returns the handler. Streams of events end with ctx.
 func New(ctx context.Context, o Options) (*Server, error) {
+	verifies := maxVerifies / httpserver.Share // of one address
+	if o.URL != "" {
+		verifies = maxVerifies // behind a proxy all have its address
+	}
 	s := &Server{o: o, ctx: ctx, sessions: &sessions{all: map[[sha256.Size]byte]session{}}, limits: newLimits(),
-		streams: httpserver.NewQuota(maxStreams, clientStreams), verifies: httpserver.NewTurns(maxVerifies, verifiesOf(o))}
+		streams: httpserver.NewQuota(maxStreams, clientStreams), verifies: httpserver.NewTurns(maxVerifies, verifies)}
 	s.guards, s.bindings = s.guardList(), bindings
 	if o.Tokens != nil && o.Tokens.shutOut() {
 		o.Say("no node may report: %s has neither a token of role reporter nor the line %q", o.Tokens.name, reportsOpen)

@@ -81,11 +81,8 @@ func (p *People) open(s *server.Options, own string) (*server.People, error) {
 		}
 		secret = strings.TrimSpace(string(text))
 	}
-	provider, err := people.New(people.Options{Issuer: p.Issuer, Client: p.Client, Secret: secret, Claim: p.Claim,
+	provider := people.New(people.Options{Issuer: p.Issuer, Client: p.Client, Secret: secret, Claim: p.Claim,
 		Callback: cmp.Or(s.URL, own) + server.BackPath})
-	if err != nil {
-		return nil, err
-	}
 	return &server.People{Provider: provider, Groups: groups, Session: p.Session}, nil
 }
 

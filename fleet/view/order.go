@@ -156,10 +156,7 @@ func Keep(d spec.Drift) string {
 
 // inQuotes returns a text as YAML has it in double quotes, which is as JSON has it.
 func inQuotes(text string) string {
-	quoted, err := json.Marshal(text)
-	if err != nil {
-		return fmt.Sprintf("%q", text) // no string does that
-	}
+	quoted, _ := json.Marshal(text) // which every string can be
 	return string(quoted)
 }
 

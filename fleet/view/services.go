@@ -7,6 +7,8 @@ import (
 	"maps"
 	"slices"
 	"unique"
+
+	"github.com/caisson-os/caisson/internal/plain"
 )
 
 // Commit is a service at a commit, as a node reports it.
@@ -17,11 +19,7 @@ func once[T comparable](text T) T { return unique.Make(text).Value() }
 
 // commitsOf returns what a node reports of its services.
 func commitsOf(services map[string]string) []Commit {
-	var list []Commit
-	for _, name := range slices.Sorted(maps.Keys(services)) {
-		list = append(list, Commit{once(name), once(services[name])})
-	}
-	return list
+	return plain.Each(slices.Sorted(maps.Keys(services)), func(name string) Commit { return Commit{once(name), once(services[name])} })
 }
 
 // CommitUse says how many nodes have a commit.

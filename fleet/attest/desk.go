@@ -16,6 +16,7 @@ import (
 
 	"github.com/caisson-os/caisson/fleet/view"
 	"github.com/caisson-os/caisson/internal/digest"
+	"github.com/caisson-os/caisson/internal/plain"
 	"github.com/caisson-os/caisson/spec"
 )
 
@@ -241,10 +242,7 @@ func (d *Desk) settle(ctx context.Context, a answer) error {
 	}
 	what := ""
 	if from == nil || from.State != to.State || from.Why != to.Why {
-		what = "its TPM: " + string(to.State)
-		if to.Why != "" {
-			what += ": " + to.Why
-		}
+		what = plain.With("its TPM: "+string(to.State), ": ", to.Why)
 	}
 	return d.Nodes.KeepQuote(ctx, a.node, from, to, "", what)
 }

@@ -141,7 +141,7 @@ func Given(ctx context.Context, f *publish.Fleet, node string) (map[Root]Layer, 
 		if e.Mark != "" || e.Refused != "" || e.Node == nil || e.Node.Overlay == "" {
 			continue
 		}
-		o, err := f.Content(ctx, node, e.Node.Content())
+		o, err := f.Content(ctx, node, e.Node.Content)
 		if err != nil {
 			return nil, err
 		}

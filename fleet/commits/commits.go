@@ -19,6 +19,7 @@ import (
 	"time"
 
 	"github.com/caisson-os/caisson/fleet/index"
+	"github.com/caisson-os/caisson/internal/plain"
 	"github.com/caisson-os/caisson/internal/stall"
 	"github.com/caisson-os/caisson/oci"
 	"github.com/caisson-os/caisson/spec"
@@ -86,7 +87,8 @@ func (s *Sent) Read(ctx context.Context, f Fleet, rows index.Rows, nodes []strin
 			trouble = err
 			break
 		} else {
-			m, w := commitsOf(o.Services), windowsOf(o.Maintenance)
+			m := plain.Map(o.Services, func(v spec.Service) (string, string) { return v.Name, v.Commit })
+			w := windowsOf(o.Maintenance)
 			opens := calendar(w)
 			by[digest] = brought{once(services, text(m), m), once(windows, opens, w), opens}
 		}
@@ -108,14 +110,6 @@ func once[T any](same map[string]T, text string, made T) T {
 	}
 	same[text] = made
 	return made
-}
-
-func commitsOf(list []spec.Service) map[string]string {
-	m := make(map[string]string, len(list))
-	for _, v := range list {
-		m[v.Name] = v.Commit
-	}
-	return m
 }
 
 func windowsOf(m *spec.Maintenance) *spec.Maintenance {

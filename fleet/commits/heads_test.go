@@ -29,7 +29,7 @@ func TestHeads(t *testing.T) {
 	repo := gittest.New(t)
 	one := repo.Commit("one", map[string]string{"etc/x": "1"})
 	asked := 0
-	source := &content.Source{Cache: t.TempDir(), Now: time.Now(), Say: t.Logf}
+	source := &content.Source{Cache: t.TempDir(), Say: t.Logf}
 	h := &commits.Heads{Every: time.Minute, Wait: time.Minute, Ask: func(ctx context.Context, s *service.Service) (string, error) {
 		asked++
 		head, err := source.Head(ctx, s)

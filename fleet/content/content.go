@@ -37,17 +37,11 @@ import (
 type Source struct {
 	Cache  string     // directory that is kept
 	Limits git.Limits // zero is git.Usual
-	Now    time.Time
 	Say    func(format string, args ...any)
 }
 
 // Glance are the limits of who asks for heads alone, and only shows them.
 var Glance = git.Limits{Time: time.Minute, Memory: 1 << 30, Bytes: 1 << 30, Files: git.Usual.Files, Size: git.Usual.Size}
-
-// open opens the repository of a service.
-func (c *Source) open(ctx context.Context, s *service.Service) (*git.Repository, error) {
-	return git.Open(ctx, c.Cache, s.Git.URL, c.Limits)
-}
 
 // followed says where a service's branch, tag or commit leads.
 type followed struct {
@@ -79,7 +73,7 @@ func head(ctx context.Context, r *git.Repository, s *service.Service) (f followe
 
 // Head asks for the commit that a service follows now, and builds nothing.
 func (c *Source) Head(ctx context.Context, s *service.Service) (git.Commit, error) {
-	r, err := c.open(ctx, s)
+	r, err := git.Open(ctx, c.Cache, s.Git.URL, c.Limits)
 	if err != nil {
 		return git.Commit{}, err
 	}
@@ -115,7 +109,10 @@ func (c *Source) build(ctx context.Context, r *git.Repository, s *service.Servic
 		return spec.Blob{}, err
 	}
 	date := time.Unix(max(l.Date.Unix(), 1), 0)
-	if err := r.Files(ctx, l.Commit, l.From, single(s), tree, date); err != nil {
+	single := func(from string) bool { // it has the path as one file
+		return slices.ContainsFunc(s.Directories, func(d spec.ServiceDirectory) bool { return d.File && d.From == from })
+	}
+	if err := r.Files(ctx, l.Commit, l.From, single, tree, date); err != nil {
 		return spec.Blob{}, err
 	}
 	if err := image.Squashfs(ctx, tree, out, image.Options{Level: image.LevelOften, Epoch: date.Unix(), AsRoot: true}); err != nil {
@@ -126,13 +123,6 @@ func (c *Source) build(ctx context.Context, r *git.Repository, s *service.Servic
 		err = durable.Rename(out, c.file(b.Digest))
 	}
 	return b, err
-}
-
-// single reports whether a service has a path as one file.
-func single(s *service.Service) func(string) bool {
-	return func(from string) bool {
-		return slices.ContainsFunc(s.Directories, func(d spec.ServiceDirectory) bool { return d.File && d.From == from })
-	}
 }
 
 func (c *Source) file(of string) string {
@@ -165,7 +155,7 @@ func (c *Source) image(ctx context.Context, s *service.Service, l service.Locked
 
 // again makes the image of a row from its commit, and returns the file with it.
 func (c *Source) again(ctx context.Context, s *service.Service, l service.Locked) (string, error) {
-	r, err := c.open(ctx, s)
+	r, err := git.Open(ctx, c.Cache, s.Git.URL, c.Limits)
 	if err != nil {
 		return "", err
 	}

@@ -50,7 +50,7 @@ func newDesk(t *testing.T) *desk {
 	require.Tool(t, "mksquashfs")
 	g := gittest.New(t)
 	return &desk{git: g, text: strings.Replace(authored, "URL", g.URL, 1), lock: service.NewLock(),
-		Source: &Source{Cache: t.TempDir(), Now: time.Now(), Say: t.Logf}}
+		Source: &Source{Cache: t.TempDir(), Say: t.Logf}}
 }
 
 // site reads the site with the lock as it is now.

@@ -47,7 +47,7 @@ func (c *Source) Update(ctx context.Context, lock *service.Lock, s *service.Serv
 	if known && was.Frozen != nil && was.Stale(s) == "" {
 		return stays(s.Name, was), nil
 	}
-	r, err := c.open(ctx, s)
+	r, err := git.Open(ctx, c.Cache, s.Git.URL, c.Limits)
 	if err != nil {
 		return Change{}, err
 	}
@@ -126,9 +126,9 @@ func (c *Source) Rollback(ctx context.Context, lock *service.Lock, s *service.Se
 	defer func() { err = ofService(s.Name, err) }()
 	was, known := lock.Services[s.Name]
 	if !known {
-		return Change{}, neverLocked()
+		return Change{}, errNeverLocked
 	}
-	r, err := c.open(ctx, s)
+	r, err := git.Open(ctx, c.Cache, s.Git.URL, c.Limits)
 	if err != nil {
 		return Change{}, err
 	}
@@ -165,7 +165,7 @@ func (c *Source) target(ctx context.Context, r *git.Repository, s *service.Servi
 func Freeze(lock *service.Lock, name string, why service.Frozen) (Change, error) {
 	was, known := lock.Services[name]
 	if !known {
-		return Change{}, ofService(name, neverLocked())
+		return Change{}, ofService(name, errNeverLocked)
 	}
 	was.Frozen = &why
 	lock.Services[name] = was
@@ -183,9 +183,7 @@ func Thaw(lock *service.Lock, name string) bool {
 	return true
 }
 
-func neverLocked() error {
-	return cli.WithHint(errors.New("it is not in "+service.LockName), "'caisson services update' locks it")
-}
+var errNeverLocked = cli.WithHint(errors.New("it is not in "+service.LockName), "'caisson services update' locks it")
 
 // Write prints the change for people.
 func (c Change) Write(w io.Writer) {

@@ -72,10 +72,7 @@ type Rehearsal struct {
 // Sign returns a bundle with the signed statement.
 func (r Rehearsal) Sign(key crypto.Signer) ([]byte, error) {
 	r.IssuedAt = r.IssuedAt.UTC()
-	predicate, err := json.Marshal(r)
-	if err != nil {
-		return nil, err
-	}
+	predicate, _ := json.Marshal(r) // texts, numbers and a time of now
 	return sign.Attest(key, r.To.Layer, Predicate, predicate)
 }
 

@@ -3,15 +3,22 @@
 package git
 
 import (
+	"bufio"
 	"context"
 	"errors"
 	"fmt"
+	"io"
+	"os"
 	"os/exec"
+	"path"
+	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
 
 	"github.com/caisson-os/caisson/internal/cli"
+	"github.com/caisson-os/caisson/internal/plain"
 	"github.com/caisson-os/caisson/spec/rules"
 )
 
@@ -140,9 +147,7 @@ func first(list []Commit, err error, none string, args ...any) (Commit, error) {
 // Leads reports whether one commit leads to another, or is it. Both are here.
 func (r *Repository) Leads(ctx context.Context, from, to string) (bool, error) {
 	_, err := r.run(ctx, "merge-base", "--is-ancestor", from, to)
-	var failed *Error
-	var exit *exec.ExitError
-	if errors.As(err, &failed) && errors.As(failed.Err, &exit) && exit.ExitCode() == 1 {
+	if exit, ended := errors.AsType[*exec.ExitError](err); ended && exit.ExitCode() == 1 {
 		return false, nil
 	}
 	return err == nil, err
@@ -212,4 +217,259 @@ func (r *Repository) Signed(ctx context.Context, id, signers string) error {
 			"git commit -S with gpg.format=ssh signs; the server does not")
 	}
 	return err
+}
+
+// file is one entry of a commit.
+type file struct {
+	mode string // 100644, 100755 or 120000
+	id   string
+	size int64
+	path string
+}
+
+const (
+	executable = "100755"
+	link       = "120000"
+	submodule  = "160000"
+)
+
+// Files writes what a commit has at some paths into an empty directory, below the same
+// paths, with one date. It refuses what would not be the same, or not safe, on a node:
+// submodules, links that lead out of their path, pointers of Git LFS. File says of a
+// path whether it has to be a single file; else it has to be a directory.
+func (r *Repository) Files(ctx context.Context, id string, paths []string, single func(string) bool, dir string, date time.Time) error {
+	files, err := r.list(ctx, id, paths, single)
+	if err != nil {
+		return err
+	}
+	root, err := os.OpenRoot(dir)
+	if err != nil {
+		return err
+	}
+	defer root.Close() // what was written is closed
+	if err := r.write(ctx, root, files, paths, single); err != nil {
+		return err
+	}
+	return dateAll(dir, date)
+}
+
+// list returns the files at the paths, checked.
+func (r *Repository) list(ctx context.Context, id string, paths []string, single func(string) bool) ([]file, error) {
+	out, err := r.run(ctx, append([]string{"--literal-pathspecs", "ls-tree", "-r", "-z", "-l", "--full-tree", id, "--"}, paths...)...)
+	if err != nil {
+		return nil, err
+	}
+	var files []file
+	var size int64
+	for line := range strings.SplitSeq(strings.TrimSuffix(string(out), "\x00"), "\x00") {
+		head, name, ok := strings.Cut(line, "\t")
+		word := strings.Fields(head)
+		if !ok || len(word) != 4 {
+			if line == "" {
+				continue
+			}
+			return nil, fmt.Errorf("git ls-tree: %.80q is not an entry", line)
+		}
+		f := file{mode: word[0], id: word[2], path: name}
+		if f.mode == submodule {
+			return nil, cli.WithHint(fmt.Errorf("%s is a submodule: another repository decides what is in it", name),
+				"have its files in this repository, or make it a service of its own")
+		}
+		if f.size, err = strconv.ParseInt(word[3], 10, 64); err != nil {
+			return nil, fmt.Errorf("git ls-tree: size of %s: %w", name, err)
+		}
+		if size += f.size; size > r.Limits.Size {
+			return nil, fmt.Errorf("the files have more than %d MB", r.Limits.Size/1e6)
+		}
+		files = append(files, f)
+	}
+	if len(files) > r.Limits.Files {
+		return nil, fmt.Errorf("%d files are more than %d", len(files), r.Limits.Files)
+	}
+	for _, p := range paths {
+		if err := r.there(ctx, id, p, single(p), files); err != nil {
+			return nil, err
+		}
+	}
+	return files, nil
+}
+
+// there wants a path to be what it is taken for.
+func (r *Repository) there(ctx context.Context, id, p string, single bool, files []file) error {
+	isFile := slices.ContainsFunc(files, func(f file) bool { return f.path == p })
+	isDir := slices.ContainsFunc(files, func(f file) bool { return p == "." || strings.HasPrefix(f.path, p+"/") })
+	switch {
+	case isFile && !single:
+		return cli.WithHint(fmt.Errorf("%s is a file", p), "write file: true")
+	case isDir && single:
+		return cli.WithHint(fmt.Errorf("%s is a directory", p), "leave out file: true")
+	case isFile || isDir:
+		return nil
+	}
+	hint := ""
+	if out, err := r.run(ctx, "ls-tree", "-r", "-t", "-z", "--name-only", "--full-tree", id); err == nil {
+		hint = plain.DidYouMean(p, strings.SplitSeq(string(out), "\x00"))
+	}
+	return cli.WithHint(fmt.Errorf("commit %s has no %s", id, p), hint)
+}
+
+// write writes the files, whose content one git(1) gives in their order.
+func (r *Repository) write(ctx context.Context, root *os.Root, files []file, paths []string, single func(string) bool) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	var ids strings.Builder
+	for _, f := range files {
+		ids.WriteString(f.id + "\n")
+	}
+	from, to := io.Pipe()
+	ended := make(chan error, 1)
+	go func() {
+		err := r.stream(ctx, strings.NewReader(ids.String()), to, "cat-file", "--batch")
+		ended <- err
+		_ = to.CloseWithError(errors.Join(err, io.ErrUnexpectedEOF)) // it always works
+	}()
+	err := func() error {
+		in := bufio.NewReader(from)
+		for _, f := range files {
+			if err := writeFile(root, f, in, within(f.path, paths, single)); err != nil {
+				return fmt.Errorf("%s: %w", f.path, err)
+			}
+		}
+		return nil
+	}()
+	_ = from.Close() // it always works
+	if err != nil {
+		cancel()
+		<-ended // err says what failed
+		return err
+	}
+	return <-ended
+}
+
+// within returns the directory that a link at name must not leave; "" where there can
+// be none.
+func within(name string, paths []string, single func(string) bool) string {
+	for _, p := range paths {
+		if !single(p) && (p == "." || strings.HasPrefix(name, p+"/")) {
+			return p
+		}
+	}
+	return ""
+}
+
+const maxLink = 4096
+
+func writeFile(root *os.Root, f file, in *bufio.Reader, within string) error {
+	head, err := in.ReadString('\n')
+	if err != nil {
+		return err
+	}
+	if want := fmt.Sprintf("%s blob %d\n", f.id, f.size); head != want {
+		return fmt.Errorf("git cat-file says %.80q", head)
+	}
+	if !filepath.IsLocal(f.path) {
+		return errors.New("the path leads out of the repository")
+	}
+	if err := mkdirs(root, path.Dir(f.path)); err != nil {
+		return err
+	}
+	content := io.LimitReader(in, f.size)
+	if f.mode == link {
+		err = writeLink(root, f, content, within)
+	} else {
+		err = writeContent(root, f, content)
+	}
+	if err != nil {
+		return err
+	}
+	_, err = in.Discard(1)
+	return err
+}
+
+// mkdirs makes the directories above a file, each with the mode that it has on nodes.
+func mkdirs(root *os.Root, dir string) error {
+	if dir == "." {
+		return nil
+	}
+	if info, err := root.Lstat(dir); err == nil && info.IsDir() {
+		return nil
+	}
+	if err := mkdirs(root, path.Dir(dir)); err != nil {
+		return err
+	}
+	if err := root.Mkdir(dir, 0o755); err != nil {
+		return err
+	}
+	return root.Chmod(dir, 0o755)
+}
+
+func writeLink(root *os.Root, f file, content io.Reader, within string) error {
+	if f.size > maxLink {
+		return errors.New("the link is too long")
+	}
+	data, err := io.ReadAll(content)
+	if err != nil {
+		return err
+	}
+	if !stays(f.path, string(data), within) {
+		return cli.WithHint(fmt.Errorf("the link leads to %.150q, out of %s", data, within), "a node gets no other part of the repository")
+	}
+	return root.Symlink(string(data), f.path)
+}
+
+// stays reports whether a link stays in a directory. After another name, .. may be that
+// of another link's directory: such a link is taken for one that leaves.
+func stays(name, target, dir string) bool {
+	if dir == "" || target == "" || path.IsAbs(target) || strings.ContainsRune(target, 0) {
+		return false
+	}
+	down := false
+	for part := range strings.SplitSeq(target, "/") {
+		if part == ".." && down {
+			return false
+		}
+		down = down || part != ".." && part != "." && part != ""
+	}
+	at := path.Join(path.Dir(name), target)
+	return at != ".." && !strings.HasPrefix(at, "../") && (dir == "." || at == dir || strings.HasPrefix(at, dir+"/"))
+}
+
+// lfs begins what stands in git for a file that is somewhere else.
+const lfs = "version https://git-lfs.github.com/spec/"
+
+func writeContent(root *os.Root, f file, content io.Reader) (err error) {
+	mode := os.FileMode(0o644)
+	if f.mode == executable {
+		mode = 0o755
+	}
+	out, err := root.OpenFile(f.path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, mode)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, out.Close()) }()
+	begin := make([]byte, min(f.size, int64(len(lfs))))
+	if _, err := io.ReadFull(content, begin); err != nil {
+		return err
+	}
+	if string(begin) == lfs && f.size < 1024 {
+		return cli.WithHint(errors.New("the file is a pointer of Git LFS: its content is not in the repository"),
+			"have it in the repository, or in a package")
+	}
+	if _, err := out.Write(begin); err != nil {
+		return err
+	}
+	if n, err := io.Copy(out, content); err != nil || n != f.size-int64(len(begin)) {
+		return errors.Join(err, fmt.Errorf("%d bytes came, not %d", n+int64(len(begin)), f.size))
+	}
+	return out.Chmod(mode)
+}
+
+// dateAll gives everything one date.
+func dateAll(dir string, date time.Time) error {
+	return filepath.WalkDir(dir, func(name string, d os.DirEntry, err error) error {
+		if err != nil || d.Type()&os.ModeSymlink != 0 {
+			return err // mksquashfs dates links
+		}
+		return os.Chtimes(name, date, date)
+	})
 }

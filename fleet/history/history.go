@@ -71,11 +71,8 @@ type Node struct {
 	Holds   []spec.Hold `json:"holds,omitempty"`
 	Since   uint64      `json:"since,omitempty"` // generation that gave it the overlay, where this one did not
 
-	content spec.Content
+	Content spec.Content `json:"-"` // what its row names, to be read
 }
-
-// Content returns what its row names, to be read.
-func (n Node) Content() spec.Content { return n.content }
 
 func (n Node) is(other Node) bool {
 	return n.Overlay == other.Overlay && n.Layer == other.Layer && slices.Equal(n.Holds, other.Holds)
@@ -102,10 +99,14 @@ func List(ctx context.Context, f *publish.Fleet, node string, names map[string]s
 		case err != nil:
 			return nil, err
 		}
-		e.fill(past)
-		for _, id := range by {
-			e.Keys = append(e.Keys, Key{id, names[id]})
+		e.At = past.Issued
+		for _, s := range past.Root.Shards {
+			e.Nodes += s.Nodes
 		}
+		if c := past.Root.Change; c != nil {
+			e.Verb, e.Author, e.Reason, e.Commit, e.Published, e.At = c.Verb, c.Author, c.Reason, c.Commit, c.Published, time.Unix(c.At, 0).UTC()
+		}
+		e.Keys = append(e.Keys, plain.Each(by, func(id string) Key { return Key{id, names[id]} })...)
 		e.Mark = mark(f, g, by, proven)
 		if node != "" {
 			had, err := of(ctx, past, node)
@@ -120,8 +121,8 @@ func List(ctx context.Context, f *publish.Fleet, node string, names map[string]s
 			if same {
 				continue
 			}
-			if given && had.Overlay != "" && had.content.Generation != g.Number { // who published this one did not
-				had.Since = had.content.Generation
+			if given && had.Overlay != "" && had.Content.Generation != g.Number { // who published this one did not
+				had.Since = had.Content.Generation
 				e.Verb, e.Author, e.Reason, e.Commit = "", "", "", ""
 			}
 			e.Node = &had
@@ -167,19 +168,9 @@ func compared(ctx context.Context, f *publish.Fleet, list ...publish.Generation)
 	return all, marks, nil
 }
 
-func (e *Entry) fill(past *publish.Past) {
-	e.At = past.Issued
-	for _, s := range past.Root.Shards {
-		e.Nodes += s.Nodes
-	}
-	if c := past.Root.Change; c != nil {
-		e.Verb, e.Author, e.Reason, e.Commit, e.Published, e.At = c.Verb, c.Author, c.Reason, c.Commit, c.Published, time.Unix(c.At, 0).UTC()
-	}
-}
-
 func of(ctx context.Context, past *publish.Past, node string) (Node, error) {
 	row, _, err := past.Row(ctx, node)
-	return Node{Overlay: row.Overlay, Layer: row.Layer, Holds: row.Holds, content: content(row)}, err
+	return Node{Overlay: row.Overlay, Layer: row.Layer, Holds: row.Holds, Content: content(row)}, err
 }
 
 // Between returns what changed from one generation to another, node by node, in the
@@ -327,7 +318,7 @@ func Setting(ctx context.Context, f *publish.Fleet, node, key string, names map[
 		}
 		now := &spec.Overlay{}
 		if e.Node.Overlay != "" {
-			if now, err = f.Content(ctx, node, e.Node.content); err != nil {
+			if now, err = f.Content(ctx, node, e.Node.Content); err != nil {
 				return nil, err
 			}
 		}

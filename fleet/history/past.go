@@ -48,12 +48,12 @@ type Table struct {
 	fleet func() *publish.Fleet             // as it was read last, nil where it was not yet
 	names func() (map[string]string, error) // of keys, by id
 	turn  chan struct{}                     // has a place for the question that is read
+	found map[string]*Difference            // by the digests of both roots, and the node; who has the turn uses it
 
 	mu    sync.Mutex
 	root  string // manifest of what was published then
 	since time.Time
-	kept  map[string]*answer     // by question, of that root
-	found map[string]*Difference // by the digests of both roots, and the node
+	kept  map[string]*answer // by question, of that root
 }
 
 // answer is there once done is closed.
@@ -111,7 +111,7 @@ func (t *Table) Between(ctx context.Context, from, to, node string) (*Difference
 			return nil, err
 		}
 		known += "\x00" + node
-		if d := t.known(known); d != nil {
+		if d := t.found[known]; d != nil {
 			return d, nil
 		}
 		p, err := Between(ctx, f, a, b, node)
@@ -121,9 +121,11 @@ func (t *Table) Between(ctx context.Context, from, to, node string) (*Difference
 		if err != nil {
 			return nil, err
 		}
-		d := grouped(a.String(), b.String(), p)
-		t.keep(known, d)
-		return d, nil
+		if len(t.found) >= maxKept {
+			clear(t.found)
+		}
+		t.found[known] = grouped(a.String(), b.String(), p)
+		return t.found[known], nil
 	})
 }
 
@@ -179,21 +181,6 @@ func ofRoots(ctx context.Context, f *publish.Fleet, a, b publish.Generation) (st
 		names = append(names, oci.Digest(root))
 	}
 	return strings.Join(names, "\x00"), nil
-}
-
-func (t *Table) known(of string) *Difference {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return t.found[of]
-}
-
-func (t *Table) keep(of string, d *Difference) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if len(t.found) >= maxKept {
-		clear(t.found)
-	}
-	t.found[of] = d
 }
 
 // ask returns what is kept of a question, or waits until it is read.

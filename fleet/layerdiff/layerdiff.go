@@ -10,6 +10,7 @@
 package layerdiff
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -24,6 +25,7 @@ import (
 	"github.com/caisson-os/caisson/builder/release"
 	"github.com/caisson-os/caisson/internal/advisory"
 	"github.com/caisson-os/caisson/internal/cli"
+	"github.com/caisson-os/caisson/internal/plain"
 	"github.com/caisson-os/caisson/oci"
 	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/spec/refusal"
@@ -130,10 +132,7 @@ func OpenAdvice(name string, lock *builder.LockFile) (*Advice, error) {
 	if err != nil {
 		return nil, cli.WithHint(err, "the form is that of https://security-tracker.debian.org/tracker/data/json")
 	}
-	if lock == nil {
-		lock = &builder.LockFile{}
-	}
-	return &Advice{t, lock}, nil
+	return &Advice{t, cmp.Or(lock, &builder.LockFile{})}, nil
 }
 
 // Locks compares what one lock of a variant has with what another has.
@@ -199,10 +198,7 @@ type sources struct {
 func sourcesOf(locks ...builder.Lock) sources {
 	k := sources{map[string]apt.Deb{}, map[string]bool{}}
 	for _, l := range locks {
-		foreign := map[string]bool{}
-		for _, r := range l.Releases {
-			foreign[r.Archive] = r.Origin != "Debian"
-		}
+		foreign := plain.Map(l.Releases, func(r apt.Release) (string, bool) { return r.Archive, r.Origin != "Debian" })
 		for _, d := range slices.Concat(l.Base, l.Packages) {
 			if k.foreign[d.Name] = foreign[d.Archive]; d.Source != "" {
 				k.sources[d.SHA256], k.sources[d.Name] = d, d
@@ -215,10 +211,9 @@ func sourcesOf(locks ...builder.Lock) sources {
 // locked returns what a layer of a lock has: what the packages step fetches takes the place
 // of what the base had.
 func (k sources) locked(l builder.Lock) []advisory.Package {
-	last := map[string]spec.InstalledPackage{}
-	for _, d := range slices.Concat(l.Base, l.Packages) {
-		last[d.Name] = spec.InstalledPackage{Name: d.Name, Version: d.Version, SHA256: d.SHA256}
-	}
+	last := plain.Map(slices.Concat(l.Base, l.Packages), func(d apt.Deb) (string, spec.InstalledPackage) {
+		return d.Name, spec.InstalledPackage{Name: d.Name, Version: d.Version, SHA256: d.SHA256}
+	})
 	return k.installed(slices.Collect(maps.Values(last)))
 }
 

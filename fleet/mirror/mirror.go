@@ -18,9 +18,9 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
-	"github.com/caisson-os/caisson/builder/release"
 	"github.com/caisson-os/caisson/fleet/publish"
 	"github.com/caisson-os/caisson/internal/cli"
 	"github.com/caisson-os/caisson/internal/plain"
@@ -85,6 +85,7 @@ type run struct {
 	transfer *registry.Transfer
 	policy   *publish.Policy // completed from the index
 	result   *Result
+	mu       sync.Mutex // of what was copied
 }
 
 // start opens the destination for many writes as one, lets do copy, and ends it.
@@ -267,29 +268,23 @@ func (m *Mirror) Nodes(ctx context.Context, name string) (*Carried, error) {
 		return nil, err
 	}
 	result, err := m.start(func(r *run) error {
-		for _, digest := range layers {
-			if err := r.copy(ctx, oci.RepoLayer, named{digest, []string{release.KeepTag(digest)}}); err != nil {
-				return err
-			}
+		if err := r.copy(ctx, oci.RepoLayer, plain.Each(layers, kept)...); err != nil {
+			return err
 		}
 		if err := r.some(ctx, oci.RepoService, isKept); err != nil {
 			return err
 		}
-		for _, l := range loaders {
-			if err := r.copy(ctx, oci.RepoLoader, named{l.Manifest, []string{release.KeepTag(l.Manifest)}}); err != nil {
-				return err
-			}
+		if err := r.copy(ctx, oci.RepoLoader, plain.Each(loaders, func(l spec.Loader) named { return kept(l.Manifest) })...); err != nil {
+			return err
 		}
 		if err := r.overlays(ctx, tagsOf(rows)); err != nil {
 			return err
 		}
 		list, err := r.resolve(ctx, oci.RepoFleet, []string{"current"})
-		for _, n := range list {
-			if err := r.copy(ctx, oci.RepoFleet, n); err != nil {
-				return err
-			}
+		if err != nil {
+			return err
 		}
-		return err
+		return r.copy(ctx, oci.RepoFleet, list...)
 	})
 	if err != nil {
 		return nil, err

@@ -20,6 +20,7 @@ import (
 	"github.com/caisson-os/caisson/fleet/publish"
 	"github.com/caisson-os/caisson/fleet/reserve"
 	"github.com/caisson-os/caisson/internal/cli"
+	"github.com/caisson-os/caisson/internal/plain"
 	"github.com/caisson-os/caisson/oci"
 	"github.com/caisson-os/caisson/oci/sign"
 	"github.com/caisson-os/caisson/oci/trust"
@@ -168,12 +169,10 @@ func (r *run) some(ctx context.Context, repo string, takes func(tag string) bool
 		tags = sorted(tags)
 	}
 	list, err := r.resolve(ctx, repo, tags)
-	for _, n := range list {
-		if err := r.copy(ctx, repo, n); err != nil {
-			return err
-		}
+	if err != nil {
+		return err
 	}
-	return err
+	return r.copy(ctx, repo, list...)
 }
 
 // isKept tells the tags of images of services, and of loaders. Nobody signs them: overlays and
@@ -188,15 +187,8 @@ func (r *run) overlays(ctx context.Context, tags []string) error {
 	}
 	group, ctx := errgroup.WithContext(ctx)
 	group.SetLimit(workers)
-	var mu sync.Mutex
 	for _, n := range list {
-		group.Go(func() error {
-			moved, err := r.transfer.Copy(ctx, oci.RepoNode, n.digest, n.tags...)
-			mu.Lock()
-			defer mu.Unlock()
-			r.result.Copied = append(r.result.Copied, Copied{oci.RepoNode, n.digest, n.tags, moved})
-			return err
-		})
+		group.Go(func() error { return r.copy(ctx, oci.RepoNode, n) })
 	}
 	err = group.Wait()
 	slices.SortStableFunc(r.result.Copied, func(a, b Copied) int { // they ended in any order
@@ -214,14 +206,22 @@ func isDocument(tag string) bool {
 	return !reserve.IsIntent(tag) && !publish.IsKeys(tag) && !listsReferrers(tag)
 }
 
-func (r *run) copy(ctx context.Context, repo string, n named) error {
-	moved, err := r.transfer.Copy(ctx, repo, n.digest, n.tags...)
-	if err != nil {
-		return err
+// copy copies artifacts, one after another.
+func (r *run) copy(ctx context.Context, repo string, list ...named) error {
+	for _, n := range list {
+		moved, err := r.transfer.Copy(ctx, repo, n.digest, n.tags...)
+		if err != nil {
+			return err
+		}
+		r.mu.Lock()
+		r.result.Copied = append(r.result.Copied, Copied{repo, n.digest, n.tags, moved})
+		r.mu.Unlock()
 	}
-	r.result.Copied = append(r.result.Copied, Copied{repo, n.digest, n.tags, moved})
 	return nil
 }
+
+// kept is an artifact under the tag that keeps it.
+func kept(digest string) named { return named{digest, []string{release.KeepTag(digest)}} }
 
 // Layer copies the layers that a reference leads to, with what keeps them from
 // garbage collection. Those that a tag named get it there, too, and that of their
@@ -242,10 +242,9 @@ func (m *Mirror) Layer(ctx context.Context, reference string) (*Result, error) {
 				return err
 			}
 		}
-		for _, l := range set.Layers {
-			if err := r.copy(ctx, oci.RepoLayer, named{l.Digest, []string{release.KeepTag(l.Digest)}}); err != nil {
-				return err
-			}
+		layers := plain.Each(set.Layers, func(l release.Layer) named { return kept(l.Digest) })
+		if err := r.copy(ctx, oci.RepoLayer, layers...); err != nil {
+			return err
 		}
 		if set.Index == "" {
 			return nil

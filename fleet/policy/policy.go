@@ -82,10 +82,7 @@ func Keys(names []string, threshold int) (*publish.Policy, error) {
 	if err != nil {
 		return nil, err
 	}
-	if threshold == 0 {
-		threshold = len(trusted)
-	}
-	if threshold < 1 || threshold > len(trusted) {
+	if threshold = cmp.Or(threshold, len(trusted)); threshold < 1 || threshold > len(trusted) {
 		return nil, cli.Usage("at most the number of keys", "--threshold %d with %d keys", threshold, len(trusted))
 	}
 	return &publish.Policy{Operator: trusted, Threshold: threshold}, nil

@@ -105,7 +105,9 @@ func (r *relay) serve(w http.ResponseWriter, req *http.Request) {
 
 // manifest answers from memory where it can. A client that has it is not sent it again.
 func (r *relay) manifest(w http.ResponseWriter, req *http.Request, repo, reference string) {
-	a, err := r.lookUp(repo, reference)
+	// All who ask for a tag or digest at once wait for one answer of the registry.
+	v, err, _ := r.asking.Do(repo+":"+reference, func() (any, error) { return r.resolve(repo, reference) })
+	a := v.(answer)
 	switch {
 	case err == nil && a.missing, errors.Is(err, oci.ErrNotFound):
 		registry.Fail(w, http.StatusNotFound, "MANIFEST_UNKNOWN", "no such manifest")
@@ -119,12 +121,6 @@ func (r *relay) manifest(w http.ResponseWriter, req *http.Request, repo, referen
 	w.Header().Set("Docker-Content-Digest", a.digest)
 	w.Header().Set("ETag", `"`+a.digest+`"`)
 	http.ServeContent(w, req, "", time.Time{}, bytes.NewReader(a.data))
-}
-
-// lookUp has all who ask for a tag or digest at once wait for one answer of the registry.
-func (r *relay) lookUp(repo, reference string) (answer, error) {
-	v, err, _ := r.asking.Do(repo+":"+reference, func() (any, error) { return r.resolve(repo, reference) })
-	return v.(answer), err
 }
 
 // resolve asks the registry for a tag whose answer has become old, and for a manifest that is not

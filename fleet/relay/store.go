@@ -132,7 +132,8 @@ func (s *store) serve(w http.ResponseWriter, req *http.Request, repo, digest str
 	}
 	a := s.arrival(repo, digest)
 	defer s.leave(a)
-	size, err := a.begun(req.Context())
+	size := int64(0) // known when the registry has answered
+	err := a.await(req.Context(), func() bool { size = a.size; return size >= 0 })
 	switch {
 	case errors.Is(err, oci.ErrNotFound):
 		registry.Fail(w, http.StatusNotFound, "BLOB_UNKNOWN", "no such blob")
@@ -320,12 +321,6 @@ func (a *arrival) awaited() int64 {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return max(0, a.size)
-}
-
-// begun returns the size of the blob when the registry has answered.
-func (a *arrival) begun(ctx context.Context) (size int64, err error) {
-	err = a.await(ctx, func() bool { size = a.size; return size >= 0 })
-	return size, err
 }
 
 // give sends what has come, and goes on as more comes. The last byte waits until the digest is

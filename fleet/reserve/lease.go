@@ -206,7 +206,10 @@ func (r *Reserver) Await(ctx context.Context, others []Found) error {
 func (r *Reserver) withdrawDead(ctx context.Context, o Found) {
 	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
 	defer cancel()
-	if _, err := r.Registry.PutManifest(ctx, oci.RepoFleet, oci.MediaTypeManifest, o.markDead(), o.Tag()); err != nil {
+	// Should its publisher still write, then nothing else of that generation.
+	mark := o.annotated(map[string]string{intentEnds: "true", intentDead: "true",
+		intentFor: strconv.FormatUint(max(o.Reserves, o.Generation), 10)})
+	if _, err := r.Registry.PutManifest(ctx, oci.RepoFleet, oci.MediaTypeManifest, mark, o.Tag()); err != nil {
 		r.Say("fleet:%s could not be withdrawn: %v", o.Tag(), err)
 	}
 }
@@ -315,16 +318,6 @@ func (i Intent) manifest(s Announcement, n int) []byte {
 	return i.annotated(map[string]string{intentBeat: strconv.Itoa(n), intentBy: s.By, intentFor: strconv.FormatUint(s.Reserves, 10)})
 }
 
-// mark returns the document of an intent that was withdrawn.
-func (i Intent) mark() []byte { return i.annotated(map[string]string{intentEnds: "true"}) }
-
-// markDead returns the document of an intent that others withdrew. Should its
-// publisher still write, then nothing else of that generation.
-func (s Found) markDead() []byte {
-	return s.annotated(map[string]string{intentEnds: "true", intentDead: "true",
-		intentFor: strconv.FormatUint(max(s.Reserves, s.Generation), 10)})
-}
-
 func (i Intent) annotated(a map[string]string) []byte {
 	a[intentTag] = i.Tag()
 	return oci.Encode(oci.Manifest{SchemaVersion: 2, MediaType: oci.MediaTypeManifest, ArtifactType: typeIntent,
@@ -382,7 +375,8 @@ func (r *Reserver) readOnce(ctx context.Context, i Intent) (Found, error) {
 func (r *Reserver) withdraw(ctx context.Context, i Intent, digests []string) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 30*time.Second)
 	defer cancel()
-	mark, err := r.Registry.PutManifest(ctx, oci.RepoFleet, oci.MediaTypeManifest, i.mark(), i.Tag())
+	text := i.annotated(map[string]string{intentEnds: "true"})
+	mark, err := r.Registry.PutManifest(ctx, oci.RepoFleet, oci.MediaTypeManifest, text, i.Tag())
 	if err != nil {
 		r.Say("fleet:%s could not be withdrawn, which delays other publishers by %s: %v", i.Tag(), r.Pace.Dead, err)
 		return

@@ -156,14 +156,16 @@ type macKey struct {
 	key  []byte
 }
 
+// anotherKey says what to do where the key is not the one that the lock was made with.
+const anotherKey = "take the key from where the site was published last, or remove " + lockName +
+	": all secrets are re-encrypted then, and their nodes get a new generation"
+
 // openKey reads the key, and makes it where there is none and none was needed before.
 func openKey(name string, needed bool) (*macKey, error) {
 	text, err := ownfiles.ReadLinked(name)
 	if errors.Is(err, fs.ErrNotExist) {
 		if needed {
-			return nil, cli.WithHint(fmt.Errorf("%s is not there, and %s was made with it", name, lockName),
-				"take the key from where the site was published last, or remove "+lockName+
-					": all secrets are re-encrypted then, and their nodes get a new generation")
+			return nil, cli.WithHint(fmt.Errorf("%s is not there, and %s was made with it", name, lockName), anotherKey)
 		}
 		key := make([]byte, sha256.Size)
 		rand.Read(key)
@@ -197,10 +199,10 @@ func (k *macKey) of(name string, value []byte) string {
 
 // bound is the HMAC of a row, but for that itself: who writes the lock and does not have the key
 // puts nothing of his own in it. No secret has the name "", so it is not the HMAC of a value.
-func (k *macKey) bound(r Row) (string, error) {
+func (k *macKey) bound(r Row) string {
 	r.Bound = ""
-	text, err := json.Marshal(r)
-	return k.of("", text), err
+	text, _ := json.Marshal(r) // all of it are texts
+	return k.of("", text)
 }
 
 // id names the key without giving it away.

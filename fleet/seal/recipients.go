@@ -130,15 +130,8 @@ func (r *Recipients) Forget(node string) error {
 
 // Write replaces the file, unless somebody else has meanwhile.
 func (r *Recipients) Write() error {
-	var rows []any
-	for _, node := range slices.Sorted(maps.Keys(r.Nodes)) {
-		rows = append(rows, r.Nodes[node])
-	}
-	data, err := encodeRows(recipientsKind, "", "recipients", rows)
-	if err != nil {
-		return err
-	}
-	return replace(r.file, r.was, data)
+	rows := plain.Each(slices.Sorted(maps.Keys(r.Nodes)), func(node string) any { return r.Nodes[node] })
+	return replace(r.file, r.was, encodeRows(recipientsKind, "", "recipients", rows))
 }
 
 // replace writes a file that is still as it was read.
@@ -150,7 +143,7 @@ func replace(name string, was, data []byte) error {
 }
 
 // encodeRows writes a file of rows, one a line, so that version control merges them.
-func encodeRows(kind, key, list string, rows []any) ([]byte, error) {
+func encodeRows(kind, key, list string, rows []any) []byte {
 	var b strings.Builder
 	fmt.Fprintf(&b, `{"apiVersion":%q,"kind":%q,`, spec.APIVersion, kind)
 	if key != "" {
@@ -158,10 +151,7 @@ func encodeRows(kind, key, list string, rows []any) ([]byte, error) {
 	}
 	fmt.Fprintf(&b, "%q:[\n", list)
 	for i, row := range rows {
-		data, err := spec.Encode(row)
-		if err != nil {
-			return nil, err
-		}
+		data, _ := spec.Encode(row) // texts, and a time of now or as JSON had it
 		b.Write(data)
 		if i < len(rows)-1 {
 			b.WriteByte(',')
@@ -169,7 +159,7 @@ func encodeRows(kind, key, list string, rows []any) ([]byte, error) {
 		b.WriteByte('\n')
 	}
 	b.WriteString("]}\n")
-	return []byte(b.String()), nil
+	return []byte(b.String())
 }
 
 // readRows reads such a file strictly, and returns its content; nil where it is not there.
@@ -248,20 +238,14 @@ func readLock(dir string) (*Lock, error) {
 
 // write replaces the file, unless somebody else has meanwhile.
 func (l *Lock) write(dir string) error {
-	at := slices.SortedFunc(maps.Keys(l.rows), func(a, b rowKey) int {
-		return cmp.Or(cmp.Compare(a.node, b.node),
-			cmp.Compare(a.name, b.name))
-	})
+	byNode := func(a, b rowKey) int { return cmp.Or(cmp.Compare(a.node, b.node), cmp.Compare(a.name, b.name)) }
+	at := slices.SortedFunc(maps.Keys(l.rows), byNode)
 	if len(at) == 0 && l.was == nil {
 		return nil
 	}
-	var rows []any
-	for _, k := range at {
-		rows = append(rows, l.rows[k])
-	}
-	data, err := encodeRows(lockKind, l.Key, "secrets", rows)
-	if err != nil || bytes.Equal(data, l.was) {
-		return err
+	data := encodeRows(lockKind, l.Key, "secrets", plain.Each(at, func(k rowKey) any { return l.rows[k] }))
+	if bytes.Equal(data, l.was) {
+		return nil
 	}
 	return replace(filepath.Join(dir, lockName), l.was, data)
 }

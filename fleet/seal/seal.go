@@ -224,9 +224,7 @@ func (x *Sealer) sealOne(ctx context.Context, s site.Secret, nodes []string, is 
 			row = Row{Node: node, Name: s.Name, Recipient: to, MAC: mac, Sealed: sealed}
 		}
 		row.Source = source
-		if row.Bound, err = x.key.bound(row); err != nil {
-			return err
-		}
+		row.Bound = x.key.bound(row)
 		x.lock.rows[rowKey{node, s.Name}] = row
 	}
 	return nil
@@ -341,16 +339,14 @@ func (x *Sealer) openKey() (*macKey, error) {
 		return nil, err
 	}
 	if x.lock.Key != "" && x.lock.Key != key.id() && len(x.lock.rows) > 0 {
-		return nil, cli.WithHint(fmt.Errorf("%s is not the key that %s was made with", key.name, lockName),
-			"take the key from where the site was published last, or remove "+lockName+
-				": all secrets are re-encrypted then, and their nodes get a new generation")
+		return nil, cli.WithHint(fmt.Errorf("%s is not the key that %s was made with", key.name, lockName), anotherKey)
 	}
 	x.lock.Key = key.id()
 	for _, row := range x.lock.rows {
-		if is, err := key.bound(row); err != nil || row.Bound != "" && row.Bound != is {
-			return nil, errors.Join(err, cli.WithHint(fmt.Errorf("read %s: the row of secret %.80q of node %.80q is not as "+
+		if row.Bound != "" && row.Bound != key.bound(row) {
+			return nil, cli.WithHint(fmt.Errorf("read %s: the row of secret %.80q of node %.80q is not as "+
 				"this publisher wrote it", lockName, row.Name, row.Node),
-				"see in version control who changed it; take the row out, and publish: it is sealed again"))
+				"see in version control who changed it; take the row out, and publish: it is sealed again")
 		}
 	}
 	return key, nil

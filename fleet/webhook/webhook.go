@@ -319,13 +319,7 @@ func compareNodes(before, now Seen) (all []changed, conditions map[string]int) {
 
 // names lists the keys of two maps, sorted.
 func names[T any](a, b map[string]T) []string {
-	return slices.Compact(slices.Sorted(func(yield func(string) bool) {
-		for _, m := range []map[string]T{a, b} {
-			for name := range maps.Keys(m) {
-				if !yield(name) {
-					return
-				}
-			}
-		}
-	}))
+	all := slices.AppendSeq(slices.Collect(maps.Keys(a)), maps.Keys(b))
+	slices.Sort(all)
+	return slices.Compact(all)
 }

@@ -188,7 +188,7 @@ func mixed(good, bad *sandbox.Kept, built *release.Layer, parts []string) (*sand
 }
 
 func (n *Node) read(ctx context.Context, i int) (*sandbox.Kept, error) {
-	k, err := sandbox.ReadKept(ctx, n.Fleet, n.From, n.Name, n.kept[i].Node.Content())
+	k, err := sandbox.ReadKept(ctx, n.Fleet, n.From, n.Name, n.kept[i].Node.Content)
 	if err == nil {
 		k.Boot = n.past(n.kept[i].Commit).Boot
 	}

@@ -222,7 +222,8 @@ func (w *work) judgeReport(ctx context.Context, l *letter) error {
 	}
 	known := old.known
 	known.Silent = known.Heard.IsZero() || old.isSilent(listens, now)
-	key := report.Key{Node: kept.Node, Seq: kept.Seq, Counted: kept.Counted, GivenUp: kept.GivenUp, Accepted: old.accepted == r.Key}
+	key := report.Key{Node: kept.Node, Seq: kept.Seq, Counted: kept.Counted, GivenUp: kept.GivenUp, Accepted: old.accepted == r.Key,
+		Awaited: old.accepted != "" && old.accepted != r.Key}
 	if o := old.view.Offered; o != nil && o.Key == r.Key {
 		key.Seq = max(key.Seq, o.Seq)
 	}

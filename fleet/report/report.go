@@ -138,6 +138,7 @@ type Key struct {
 	Counted  time.Duration // how long it counted, until another one did
 	GivenUp  bool          // an operator accepted another one in its place
 	Accepted bool          // an operator named it for this node
+	Awaited  bool          // an operator named another one, which has not reported yet
 	Rivalled bool          // another one is offered for the node, and this one comes from elsewhere than the node did
 }
 
@@ -331,6 +332,8 @@ var rules = check.List[claim]{
 	}},
 	{Name: "the key does not belong to another node", OK: ofOthers(func(c claim) bool { return c.key.Node != "" && c.key.Node != c.r.Node },
 		Refused, "its key belongs to another node")},
+	{Name: "the first key is the one that an operator named", OK: ofOthers(func(c claim) bool { return c.known.Key == "" && c.key.Awaited },
+		Offered, "an operator accepted another key, which has not reported yet")},
 	{Name: "a pinned key stays", OK: unnamed(func(c claim) bool { return c.known.Grade != spec.KeyBoot },
 		"its key is not the one that is pinned")},
 	{Name: "what an operator ended does not come back", OK: unnamed(func(c claim) bool { return c.key.GivenUp },

@@ -35,6 +35,8 @@ func TestJudge(t *testing.T) {
 		grade spec.KeyGrade
 	}{
 		"the first":                        {Known{}, Key{}, r("a", "1", 1), Counts, spec.KeyPinned},
+		"the first beside the one named":   {Known{}, Key{Awaited: true}, r("a", "1", 1), Offered, ""},
+		"another one was named":            {gone, Key{Awaited: true}, r("b", "2", 1), Counts, spec.KeyBoot},
 		"the next":                         {pinned, Key{Node: "n"}, r("a", "2", 8), Counts, spec.KeyPinned},
 		"played back":                      {pinned, Key{Node: "n"}, r("a", "1", 7), Refused, ""},
 		"an older one":                     {pinned, Key{Node: "n"}, r("a", "0", 3), Refused, ""},

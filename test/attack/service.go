@@ -23,6 +23,7 @@ type Service struct {
 		Owner string        `yaml:"owner"` // node that the signing key is or was of
 
 		GivenUp  bool `yaml:"givenUp"`  // an operator accepted another in place of the signing key
+		Awaited  bool `yaml:"awaited"`  // the node has not reported yet, and an operator named another key
 		Rivalled bool `yaml:"rivalled"` // another key is offered, and this one comes from elsewhere
 
 		Under string        `yaml:"under"` // name under which a registry has it

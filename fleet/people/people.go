@@ -49,6 +49,7 @@ type Person struct {
 	Subject string // never given to another one by that provider
 	Name    string // for people
 	Groups  []string
+	Told    bool // the provider said which, if only that there are none
 }
 
 // patience is how long a provider may take for an answer, and flowFor a person to log in there.
@@ -167,6 +168,7 @@ func (p *Provider) person(ctx context.Context, known *oidc.Provider, id *oidc.ID
 		return who, fmt.Errorf("identity from %s: %w", p.Host(), err)
 	}
 	who = Person{Subject: id.Subject, Name: id.Subject, Groups: texts(claims[p.o.Claim])}
+	_, who.Told = claims[p.o.Claim]
 	if name, ok := claims["preferred_username"].(string); ok && name != "" {
 		who.Name = name
 	}
@@ -214,7 +216,11 @@ func (p *Provider) config(ctx context.Context) (oauth2.Config, *oidc.Provider, e
 		p.known = known
 	}
 	scopes := []string{oidc.ScopeOpenID, "profile"}
-	if !slices.Contains([]string{"roles", "sub"}, p.o.Claim) {
+	var said struct {
+		Scopes []string `json:"scopes_supported"`
+	}
+	_ = p.known.Claims(&said) // what is described otherwise lists none
+	if len(said.Scopes) == 0 || slices.Contains(said.Scopes, p.o.Claim) {
 		scopes = append(scopes, p.o.Claim)
 	}
 	return oauth2.Config{ClientID: p.o.Client, ClientSecret: p.o.Secret, Endpoint: p.known.Endpoint(),

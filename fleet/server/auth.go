@@ -43,8 +43,9 @@ type caller struct {
 	Role   Role
 	Person bool // whom a provider has named, and who is here by that login, not by a token of it
 
-	login [sha256.Size]byte // of a person: the session
-	until time.Time         // of a person: when the session ends
+	subject string            // of a person
+	login   [sha256.Size]byte // of a person: the session
+	until   time.Time         // of a person: when the session ends
 }
 
 // cookie is the name of a session's cookie. By TLS it is one that no other host, and no page
@@ -98,6 +99,9 @@ func (s *Server) need(role Role, next http.HandlerFunc) http.Handler {
 			http.Redirect(w, req, "/login?to="+url.QueryEscape(req.URL.RequestURI()), http.StatusSeeOther)
 		case who.Role == Nobody && s.o.Tokens == nil:
 			s.fail(w, http.StatusUnauthorized, query.NoTokens, "this needs a token of role %s, and the service was started without --tokens", role)
+		case who.Role == Nobody && req.Header.Get("Authorization") != "":
+			w.Header().Set("WWW-Authenticate", `Bearer realm="caisson"`)
+			s.fail(w, http.StatusUnauthorized, "token", "this needs a token of role %s, and the one given is not known, or its login has ended", role)
 		case who.Role == Nobody:
 			w.Header().Set("WWW-Authenticate", `Bearer realm="caisson"`)
 			s.fail(w, http.StatusUnauthorized, "token", "this needs a token of role %s", role)
@@ -335,7 +339,7 @@ func (l *limits) slot(address string) bool { return l.take("slot "+address, 1000
 
 // act allows a person a hundred logins or tokens at once, and then one a minute: the audit log keeps
 // each for ever.
-func (l *limits) act(who string) bool { return l.take("act "+who[:min(len(who), 150)], 100, 1.0/60) }
+func (l *limits) act(who string) bool { return l.take("act "+who[:min(len(who), 300)], 100, 1.0/60) }
 
 // arrival allows an address as many reports as all nodes behind a proxy have to send,
 // by any sender: nothing in one is known to be true before it is verified.

@@ -47,6 +47,8 @@ type Tokens struct {
 	size   int64
 	known  map[[sha256.Size]byte]caller
 	open   bool // nodes report without a token
+	failed bool // the file was not right when it was read last
+	say    func(format string, args ...any)
 }
 
 // reportsOpen is the line of a file by which nodes need no token: what they send is signed.
@@ -59,8 +61,15 @@ var tokenName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._@-]{0,62}$`)
 
 // OpenTokens reads a file of tokens.
 func OpenTokens(name string) (*Tokens, error) {
-	t := &Tokens{name: name}
+	t := &Tokens{name: name, say: func(string, ...any) {}}
 	return t, t.read()
+}
+
+// tell has what becomes of the file said from now on.
+func (t *Tokens) tell(say func(string, ...any)) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.say = say
 }
 
 func (t *Tokens) read() error {
@@ -113,7 +122,14 @@ func (t *Tokens) fresh() {
 	if err == nil && info.ModTime().Equal(t.stamp) && info.Size() == t.size {
 		return
 	}
-	if err := t.read(); err != nil {
+	err = t.read()
+	switch {
+	case err != nil && !t.failed:
+		t.say("%v: nobody is let in until it is right", err)
+	case err == nil && t.failed:
+		t.say("tokens: %s is right again", t.name)
+	}
+	if t.failed = err != nil; t.failed {
 		t.known, t.open, t.stamp = nil, false, time.Time{}
 	}
 }
@@ -270,18 +286,21 @@ func (l logins) fromProvider(w http.ResponseWriter, req *http.Request) {
 		l.s.show(w, req, http.StatusForbidden, login, l.s.loginForm("/", plain.Line(fmt.Sprintf("%.*v", mostSaid, err))))
 		return
 	}
-	if !l.s.limits.act(who.Subject) {
+	if !l.s.limits.act("login "+who.Subject) {
 		l.s.show(w, req, http.StatusTooManyRequests, login, l.s.loginForm(to, who.Name+" came too often: wait a minute."))
 		return
 	}
 	role := l.s.o.People.role(who.Groups)
 	if role == Nobody {
+		if !who.Told {
+			l.s.o.Say("login: %s says nothing of %s's groups: the claim that --oidc-claim names is not there", l.s.o.People.Provider.Host(), who.Name)
+		}
 		l.note(req, who, audit.Denied)
 		l.s.show(w, req, http.StatusForbidden, login, l.s.loginForm(to, who.Name+" is in no group that may do anything here."))
 		return
 	}
 	l.note(req, who, audit.Login)
-	l.s.begin(w, session{person: &caller{Name: l.nameOf(who), Role: role}}, l.s.o.People.Session)
+	l.s.begin(w, session{person: &caller{Name: l.nameOf(who), Role: role, subject: who.Subject}}, l.s.o.People.Session)
 	// Another site led here, so the cookie of the session would not be sent by a redirect.
 	l.s.show(w, req, http.StatusOK, page{Title: "Logged in", text: "back.html"}, local(to))
 }
@@ -307,7 +326,7 @@ func (l logins) personToken(w http.ResponseWriter, req *http.Request) {
 		http.Redirect(w, req, "/", http.StatusSeeOther)
 		return
 	}
-	if !l.s.limits.act(who.Name) {
+	if !l.s.limits.act("token "+who.subject) {
 		l.s.tooMany(w, "tokens")
 		return
 	}

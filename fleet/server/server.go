@@ -7,8 +7,8 @@
 // Who may do what is decided in auth.go and nowhere else; the table of routes names the
 // role that each takes. A page never acts on a node: for what needs an operator's key
 // it shows the command. What is shown was written by nodes, which may lie: it goes
-// through html/template, and no script is taken from elsewhere. cmd/caisson imports
-// the package.
+// through html/template, and no script is taken from elsewhere. cmd/caisson and
+// fleet/service import the package.
 package server
 
 import (
@@ -92,6 +92,9 @@ func New(ctx context.Context, o Options) (*Server, error) {
 	s := &Server{o: o, ctx: ctx, sessions: &sessions{all: map[[sha256.Size]byte]session{}}, limits: newLimits(),
 		streams: httpserver.NewQuota(maxStreams, clientStreams), verifies: httpserver.NewTurns(maxVerifies, verifies)}
 	s.guards, s.bindings = s.guardList(), bindings
+	if o.Tokens != nil {
+		o.Tokens.tell(o.Say)
+	}
 	if o.Tokens != nil && o.Tokens.shutOut() {
 		o.Say("no node may report: %s has neither a token of role reporter nor the line %q", o.Tokens.name, reportsOpen)
 	}

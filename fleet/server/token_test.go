@@ -8,6 +8,7 @@ import (
 	"net/http/httptest"
 	"net/url"
 	"os"
+	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
@@ -123,6 +124,43 @@ func TestTheCookieIsTheHosts(t *testing.T) {
 		out := ask("POST", "/logout", "", name+value).Header.Get("Set-Cookie")
 		if !strings.HasPrefix(out, name+";") || ask("GET", "/v1/summary", "", name+value).StatusCode != http.StatusUnauthorized {
 			t.Errorf("after logging out: %q", out)
+		}
+	}
+}
+
+// TestTokensThatAreWrong: a file that is not right any more lets nobody in, and the log says so, once;
+// when it is right again it says that, too.
+func TestTokensThatAreWrong(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "tokens")
+	token, err := AddToken(file, "eve", Operator)
+	if err != nil {
+		t.Fatal(err)
+	}
+	right, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	tokens, err := OpenTokens(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var said strings.Builder
+	tokens.tell(func(format string, args ...any) { fmt.Fprintf(&said, format+"\n", args...) })
+	for i, c := range []struct {
+		text string
+		role Role
+		want string
+	}{
+		{string(right) + "boss x y\n", Nobody, ":4: neither ROLE NAME SHA256"}, {string(right) + "boss x yy\n", Nobody, ""},
+		{string(right), Operator, "is right again"}, {string(right) + "\n", Operator, ""},
+	} {
+		if err := os.WriteFile(file, []byte(c.text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		said.Reset()
+		tokens.looked = time.Time{}
+		if got := tokens.find(token).Role; got != c.role || !strings.Contains(said.String(), c.want) || (said.Len() > 0) != (c.want != "") {
+			t.Errorf("%d: role %q, said %q", i, got, &said)
 		}
 	}
 }

@@ -55,6 +55,9 @@ type People struct {
 
 // open returns who may log in, nil where no provider is named. own is the service's own address.
 func (p *People) open(s *server.Options, own string) (*server.People, error) {
+	if p.Issuer == "" && (p.Secret != "" || len(p.Groups) > 0) {
+		return nil, cli.Usage("as in --oidc-issuer https://id.example.org", "--oidc-secret and --oidc-group are of no use without --oidc-issuer")
+	}
 	if p.Issuer == "" {
 		return nil, nil
 	}
@@ -63,6 +66,8 @@ func (p *People) open(s *server.Options, own string) (*server.People, error) {
 		return nil, cli.Usage("as in --oidc-issuer https://id.example.org", "--oidc-issuer %q is not https:// with a name", p.Issuer)
 	case s.Tokens == nil:
 		return nil, cli.Usage("give --tokens: nodes and programs have no person", "--oidc-issuer without --tokens")
+	case p.Claim == "":
+		return nil, cli.Usage("as in --oidc-claim groups", "--oidc-claim is empty: nobody would be in a group")
 	case p.Session < time.Minute || p.Session > 24*time.Hour:
 		return nil, cli.Usage("", "--oidc-session %v is not between a minute and a day", p.Session)
 	}
@@ -79,7 +84,9 @@ func (p *People) open(s *server.Options, own string) (*server.People, error) {
 		if err != nil {
 			return nil, fmt.Errorf("--oidc-secret: %w", err)
 		}
-		secret = strings.TrimSpace(string(text))
+		if secret = strings.TrimSpace(string(text)); secret == "" {
+			return nil, fmt.Errorf("--oidc-secret: %s is empty", p.Secret)
+		}
 	}
 	provider := people.New(people.Options{Issuer: p.Issuer, Client: p.Client, Secret: secret, Claim: p.Claim,
 		Callback: cmp.Or(s.URL, own) + server.BackPath})

@@ -82,7 +82,7 @@ func (o *Options) Serve(ctx context.Context, s server.Options, r *Reader) (err e
 	}
 	defer l.Close() // the server has closed it
 	own := httpserver.Address(l.Addr().(*net.TCPAddr), o.HTTP.CertFile != "", o.Hosts)
-	if s.People, err = o.People.open(&s, own); err != nil {
+	if s.People, err = o.People.open(&s, o.named(l, own)); err != nil {
 		return err
 	}
 	authorities, err := readAuthorities(o.Authorities)
@@ -137,6 +137,14 @@ func (o *Options) Serve(ctx context.Context, s server.Options, r *Reader) (err e
 		go o.Inbox.Keep(ctx, writesFor(s.Hub), s.Say)
 	}
 	return serveHub(ctx, stop, s.Hub, func(ctx context.Context) error { return httpserver.Serve(ctx, l, h, o.HTTP) })
+}
+
+// named returns the address by which browsers come, who may reach a loopback by another name.
+func (o *Options) named(l net.Listener, own string) string {
+	if len(o.Hosts) == 0 {
+		return own
+	}
+	return httpserver.Address(&net.TCPAddr{IP: net.IPv4zero, Port: l.Addr().(*net.TCPAddr).Port}, o.HTTP.CertFile != "", o.Hosts)
 }
 
 // listen opens the place that the service listens at, and says in its options by which names it is reached.

@@ -3,6 +3,7 @@
 package service
 
 import (
+	"net"
 	"os"
 	"slices"
 	"strings"
@@ -10,6 +11,7 @@ import (
 	"time"
 
 	"github.com/caisson-os/caisson/fleet/server"
+	"github.com/caisson-os/caisson/internal/httpserver"
 )
 
 // TestReachedBy: a proxy's URL is one that a shell may see, decides whether the cookie
@@ -59,6 +61,9 @@ func TestPeopleFlags(t *testing.T) {
 	if err := os.Chmod("open", 0o644); err != nil {
 		t.Fatal(err)
 	}
+	if err := os.WriteFile("empty", []byte("\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
 	if _, err := server.AddToken("tokens", "nodes", server.Reporter); err != nil {
 		t.Fatal(err)
 	}
@@ -73,17 +78,20 @@ func TestPeopleFlags(t *testing.T) {
 		tokens *server.Tokens
 		want   string // "" is taken
 	}{
-		{People{Issuer: issuer, Groups: ops, Session: hour}, tokens, ""},
-		{People{Issuer: "http://127.0.0.1:1", Groups: ops, Session: hour}, tokens, ""},
-		{People{Issuer: "http://id.example.org", Groups: ops, Session: hour}, tokens, "is not https:// with a name"},
-		{People{Issuer: "https://", Groups: ops, Session: hour}, tokens, "is not https:// with a name"},
-		{People{Issuer: issuer, Groups: ops, Session: hour}, nil, "without --tokens"},
-		{People{Issuer: issuer, Groups: ops, Session: 25 * time.Hour}, tokens, "is not between a minute and a day"},
-		{People{Issuer: issuer, Groups: ops}, tokens, "is not between a minute and a day"},
-		{People{Issuer: issuer, Session: hour}, tokens, "nobody could do anything"},
-		{People{Issuer: issuer, Groups: []string{"drain=ops"}, Session: hour}, tokens, "neither reader=GROUP nor operator=GROUP"},
-		{People{Issuer: issuer, Groups: ops, Session: hour, Secret: "none"}, tokens, "--oidc-secret"},
-		{People{Issuer: issuer, Groups: ops, Session: hour, Secret: "open"}, tokens, "--oidc-secret"},
+		{People{Issuer: issuer, Claim: "groups", Groups: ops, Session: hour}, tokens, ""},
+		{People{Issuer: "http://127.0.0.1:1", Claim: "groups", Groups: ops, Session: hour}, tokens, ""},
+		{People{Issuer: "http://id.example.org", Claim: "groups", Groups: ops, Session: hour}, tokens, "is not https:// with a name"},
+		{People{Issuer: "https://", Claim: "groups", Groups: ops, Session: hour}, tokens, "is not https:// with a name"},
+		{People{Issuer: issuer, Claim: "groups", Groups: ops, Session: hour}, nil, "without --tokens"},
+		{People{Issuer: issuer, Claim: "groups", Groups: ops, Session: 25 * time.Hour}, tokens, "is not between a minute and a day"},
+		{People{Issuer: issuer, Claim: "groups", Groups: ops}, tokens, "is not between a minute and a day"},
+		{People{Issuer: issuer, Claim: "groups", Session: hour}, tokens, "nobody could do anything"},
+		{People{Issuer: issuer, Claim: "groups", Groups: []string{"drain=ops"}, Session: hour}, tokens, "neither reader=GROUP nor operator=GROUP"},
+		{People{Issuer: issuer, Claim: "groups", Groups: ops, Session: hour, Secret: "none"}, tokens, "--oidc-secret"},
+		{People{Issuer: issuer, Claim: "groups", Groups: ops, Session: hour, Secret: "open"}, tokens, "--oidc-secret"},
+		{People{Issuer: issuer, Claim: "groups", Groups: ops, Session: hour, Secret: "empty"}, tokens, "empty is empty"},
+		{People{Issuer: issuer, Groups: ops, Session: hour}, tokens, "--oidc-claim is empty"},
+		{People{Claim: "groups", Groups: ops, Session: hour}, tokens, "of no use without --oidc-issuer"},
 	} {
 		who, err := c.flags.open(&server.Options{Tokens: c.tokens}, "http://127.0.0.1:8090")
 		switch {
@@ -95,5 +103,30 @@ func TestPeopleFlags(t *testing.T) {
 	}
 	if who, err := (&People{}).open(&server.Options{}, ""); who != nil || err != nil {
 		t.Errorf("without a provider: %+v, %v", who, err)
+	}
+}
+
+// TestNamed: browsers come back from a provider by the name that they reach the service by, where that
+// listens on a loopback, too.
+func TestNamed(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close() // nobody has connected
+	_, port, err := net.SplitHostPort(l.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		o    Options
+		want string
+	}{
+		{Options{}, "own"}, {Options{Hosts: []string{"fleet.example.org"}}, "http://fleet.example.org:" + port},
+		{Options{Hosts: []string{"fleet.example.org:443"}, HTTP: httpserver.Options{CertFile: "x"}}, "https://fleet.example.org:443"},
+	} {
+		if got := c.o.named(l, "own"); got != c.want {
+			t.Errorf("%v: %s, want %s", c.o.Hosts, got, c.want)
+		}
 	}
 }

@@ -66,7 +66,7 @@ const (
 	mostWaiting = 1000
 	patience    = 10 * time.Second // for an answer
 	first       = time.Second      // before the second attempt
-	longest     = 10 * time.Minute // between two attempts
+	longest     = time.Minute      // between two attempts
 	giveUp      = 24 * time.Hour   // after the event
 	secretWord  = "whsec_"
 )
@@ -224,34 +224,31 @@ type Fleet interface {
 	See(ctx context.Context, after int64) (now Seen, last int64, err error)
 }
 
-// Watch compares a fleet with what it was at each tick, until ctx ends. What it was before the start
-// is not known, and not told.
+// Watch compares a fleet with what it was at the start and then at each tick, until ctx ends. What it
+// was before is not known, and not told.
 func Watch(ctx context.Context, f Fleet, to []*Receiver, ticks <-chan time.Time, say func(format string, args ...any)) {
 	for _, r := range to {
 		go r.Run(ctx)
 	}
 	before, last := Seen{}, int64(-1)
 	for {
+		if !f.Writes() {
+			if f.Elsewhere() {
+				last = -1
+			}
+		} else if now, seq, err := f.See(ctx, last); err != nil {
+			say("webhook: %v", err)
+		} else {
+			if last >= 0 {
+				tell(to, Changes(before, now), say)
+			}
+			before, last = now, seq
+		}
 		select {
 		case <-ctx.Done():
 			return
 		case <-ticks:
 		}
-		if !f.Writes() {
-			if f.Elsewhere() {
-				last = -1
-			}
-			continue
-		}
-		now, seq, err := f.See(ctx, last)
-		if err != nil {
-			say("webhook: %v", err)
-			continue
-		}
-		if last >= 0 {
-			tell(to, Changes(before, now), say)
-		}
-		before, last = now, seq
 	}
 }
 

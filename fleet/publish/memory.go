@@ -47,12 +47,12 @@ func (s Seen) over(theirs Seen) Seen {
 	if theirs.Fleet != s.Fleet {
 		return s
 	}
-	layers := s.Layers.Newer(theirs.Layers)
+	layers, current := s.Layers.Newer(theirs.Layers), s.Current.Newer(theirs.Current)
 	if cmp.Or(cmp.Compare(theirs.Epoch, s.Epoch), cmp.Compare(theirs.Generation, s.Generation),
-		cmp.Compare(theirs.Reserved, s.Reserved)) > 0 {
+		cmp.Compare(theirs.Reserved, s.Reserved), theirs.Index.IssuedAt.Compare(s.Index.IssuedAt)) > 0 {
 		s = theirs
 	}
-	s.Layers = layers
+	s.Layers, s.Current = layers, current
 	return s
 }
 

@@ -112,6 +112,17 @@ func TestTwoRememberOnePlace(t *testing.T) {
 	if got, _ := a.At("p"); !reflect.DeepEqual(got, want) {
 		t.Errorf("after an older one: %+v, want %+v", got, want)
 	}
+	again := want // the same generation, signed again, and what is beside it
+	again.Index, again.Current = at(9), at(9)
+	older := want
+	older.Layers = at(10)
+	if err := errors.Join(b.Set("p", again), a.Set("p", older)); err != nil {
+		t.Fatal(err)
+	}
+	again.Layers = at(10)
+	if got, _ := a.At("p"); !reflect.DeepEqual(got, again) {
+		t.Errorf("after an older statement of one generation: %+v, want %+v", got, again)
+	}
 	if err := b.Set("p", Seen{Fleet: "f", Epoch: 2, Generation: 1}); err != nil { // a fleet that starts again
 		t.Fatal(err)
 	}

@@ -27,18 +27,14 @@ func (r *reading) document() *tree.Value {
 			r.miss(line(d), "a further document", "one is read of a file: import each as a file of its own")
 		}
 	}
-	for _, p := range found.Problems {
-		if p.Rule == "yaml" {
-			r.broken = report.Invalidf("is the file whole?", "%s:%d:%d: %s", r.name, p.Line, p.Column, p.Message)
-		}
-		r.miss(p.Line, r.name, p.Message)
-	}
 	switch {
 	case found.Err() != nil:
+		p := found.Problems[0]
+		r.broken = report.Invalidf(cmp.Or(p.Hint, "is the file whole?"), "%s:%d:%d: %s", r.name, p.Line, p.Column, p.Message)
 	case len(docs) == 0 || docs[0].Kind == tree.Null:
 		r.miss(1, "", "it is not a map")
 	case docs[0].Kind != tree.Mapping:
-		r.broken = report.Invalidf("is it a file of this kind? --as says which one it is", "%s:%d: it is not a map", r.name, line(docs[0]))
+		r.broken = report.Invalidf("is the file whole, and of this kind?", "%s:%d: it is not a map", r.name, line(docs[0]))
 	default:
 		return docs[0]
 	}

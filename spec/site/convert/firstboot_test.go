@@ -115,7 +115,9 @@ func lineText(l Line) string { return fmt.Sprintf("%d %s: %s", l.Line, l.Text, l
 // TestNotAMap: what cannot be read is an error that names the place, not taken for empty; what has
 // nothing in it is said.
 func TestNotAMap(t *testing.T) {
-	for data, place := range map[string]string{"#cloud-config\n- a\n": "x:2: ", "#cloud-config\na: [\n": "x:2:", `{"ignition": `: "x:1:"} {
+	for data, place := range map[string]string{"#cloud-config\n- a\n": "x:2: ", "#cloud-config\na: [\n": "x:2:", `{"ignition": `: "x:1:",
+		"#cloud-config\nhostname: a\nhostname: b\n": "x:3:", "#cloud-config\nhostname: \"a\\0\"\n": "x:2:",
+		"#cloud-config\nwrite_files:\n- {path: /etc/a, content: !!binary aAA=}\n": "x:3:"} {
 		if r, err := Import([]File{{Name: "x", Data: []byte(data)}}); err == nil || !strings.HasPrefix(err.Error(), place) || !errors.Is(err, report.ErrInvalid) {
 			t.Errorf("%q: %+v, %v", data, r, err)
 		}

@@ -21,7 +21,7 @@ type kind struct {
 
 // kinds are tried in this order: those first that begin with a word of their own.
 var kinds = []kind{
-	{"cloud-config", begins("#cloud-config"), nil, readCloudConfig},
+	{"cloud-config", matches(`\A#cloud-config(\s|\z)`), nil, readCloudConfig},
 	{"machineconfig", matches(`(?m)^\s*[{]?\s*"?kind"?:\s*"?MachineConfig"?\s*,?\s*$`), nil, readMachineConfig},
 	{"ignition", func(text string) bool { return strings.HasPrefix(text, "{") && strings.Contains(text, `"ignition"`) }, nil, readIgnition},
 	{"butane", matches(`(?m)^variant:\s*\w+`), nil, readIgnition},

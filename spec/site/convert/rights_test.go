@@ -59,7 +59,6 @@ func TestWhatASiteCannotSay(t *testing.T) {
 			`{"sysctl":{"vm.stat_interval":"5","vm.swappiness":"5"},"units":{"a.service":{"content":"[Service]"}}}`,
 			[]string{"taken without its mode 0600, its group adm", "taken without its mode 0600, its owner app"}},
 		"content in base64": {"#cloud-config\nwrite_files:\n- {path: /etc/a, content: !!binary aGVsbG8=}\n", `{"files":{"/etc/a":{"content":"hello"}}}`, nil},
-		"what is no text":   {"#cloud-config\nwrite_files:\n- {path: /etc/a, content: !!binary aAA=}\n", `{}`, []string{"must not contain a NUL"}},
 		"maps in place of lists": {"#cloud-config\nusers:\n- {name: a, groups: {adm: null, sudo: null}}\n- {name: b, ssh_authorized_keys: {x: y}}\n- {name: c, groups: [adm, [x]]}\n", `{"uamlite":{"users":[{"user_name":"a"},{"user_name":"b"},{"user_groups":["adm"],"user_name":"c"}]}}`,
 			[]string{"groups: it is not a list of texts", "ssh_authorized_keys: it is not a list of texts", "groups: it is not a list of texts"}},
 		"a key with commas":          {"#cloud-config\nusers:\n- {name: a, ssh_authorized_keys: 'from=\"192.0.2.1,192.0.2.2\" " + drawnKey + "'}\n", `{"uamlite":{"users":[{"user_name":"a","user_sshkeys":["from=\"192.0.2.1,192.0.2.2\" ` + drawnKey + `"]}]}}`, nil},

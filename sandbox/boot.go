@@ -22,7 +22,6 @@ import (
 	"github.com/caisson-os/caisson/internal/plain"
 	"github.com/caisson-os/caisson/media"
 	"github.com/caisson-os/caisson/oci/registry"
-	"github.com/caisson-os/caisson/sandbox/scratch"
 	"github.com/caisson-os/caisson/spec"
 )
 
@@ -127,7 +126,7 @@ func (b *Box) makeDisk(ctx context.Context, o *machine.Options) (err error) {
 	if wanted != nil {
 		size = max(size, wanted.AtLeast)
 	}
-	if err := scratch.Enlarge(o.Disk, size); err != nil {
+	if err := enlarge(o.Disk, size); err != nil {
 		return err
 	}
 	if wanted == nil || b.o.Key != "" {
@@ -298,7 +297,7 @@ func (b *Box) fromMedium(o *machine.Options) error {
 	if err != nil {
 		return err
 	}
-	return scratch.Enlarge(file, info.Size()+b.diskRoom())
+	return enlarge(file, info.Size()+b.diskRoom())
 }
 
 // enroll writes variables of firmware that knows the site's boot key, and no other. Nobody changes

@@ -13,7 +13,6 @@ import (
 	"testing"
 
 	"github.com/caisson-os/caisson/internal/machine"
-	"github.com/caisson-os/caisson/sandbox/scratch"
 	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/test/require"
 )
@@ -73,7 +72,7 @@ func TestEnroll(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	b := &Box{site: newSite(), arch: "amd64", dir: &scratch.Directory{Name: t.TempDir()}, o: Options{Secure: true}}
+	b := &Box{site: newSite(), arch: "amd64", dir: &scratch{Name: t.TempDir()}, o: Options{Secure: true}}
 	b.o.Build.Options.Boot = bootKey{certificate}
 	var o machine.Options
 	if err := b.fromMedium(&o); err != nil {

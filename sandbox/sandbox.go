@@ -40,7 +40,6 @@ import (
 	"github.com/caisson-os/caisson/internal/machine"
 	"github.com/caisson-os/caisson/oci/registry"
 	"github.com/caisson-os/caisson/sandbox/plug"
-	"github.com/caisson-os/caisson/sandbox/scratch"
 	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/spec/site"
 	"github.com/caisson-os/caisson/spec/site/inventory"
@@ -80,7 +79,7 @@ type Box struct {
 	node       inventory.Node
 	arch       string // of the machine
 	o          Options
-	dir        *scratch.Directory
+	dir        *scratch
 	keys       signers
 	login      machine.Key
 	plug       plug.Plug
@@ -138,7 +137,7 @@ func Open(ctx context.Context, s *site.Site, node string, o Options) (b *Box, er
 			return nil, err
 		}
 	}
-	if b.dir, err = scratch.New(ctx, o.Dir); err != nil {
+	if b.dir, err = newScratch(ctx, o.Dir); err != nil {
 		return nil, err
 	}
 	if err := b.prepare(ctx); err != nil {

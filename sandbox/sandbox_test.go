@@ -22,7 +22,6 @@ import (
 	"github.com/caisson-os/caisson/layers/image"
 	"github.com/caisson-os/caisson/oci"
 	"github.com/caisson-os/caisson/oci/registry"
-	"github.com/caisson-os/caisson/sandbox/scratch"
 	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/spec/site"
 	"github.com/caisson-os/caisson/test/require"
@@ -353,7 +352,7 @@ func TestKilled(t *testing.T) {
 		t.Fatal(err)
 	}
 	wait(t, filepath.Join(emulator, "pid"))
-	second, err := scratch.New(t.Context(), filepath.Join(dir, "try"))
+	second, err := newScratch(t.Context(), filepath.Join(dir, "try"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -369,7 +368,7 @@ func TestKilled(t *testing.T) {
 			t.Fatalf("the machine outlives it: %q", left(t, dir, emulator))
 		}
 	}
-	third, err := scratch.New(t.Context(), filepath.Join(dir, "try"))
+	third, err := newScratch(t.Context(), filepath.Join(dir, "try"))
 	if err != nil {
 		t.Fatal(err)
 	}

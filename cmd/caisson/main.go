@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Command caisson is the operator's side: it validates, explains, builds, signs
-// and publishes. A file has a verb, or some of one subject; what they share is in app.go.
+// and publishes. A file has a verb, or some of one subject; what they share is in app.go, load.go and
+// access.go.
 package main
 
 import (

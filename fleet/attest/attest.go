@@ -7,7 +7,8 @@
 // Everything of a quote is a stranger's word but for what the TPM has signed. The logs only explain
 // the registers: they count once they give what the TPM quoted. A [Desk] asks the nodes of a service,
 // which keeps what comes of it. What "attested" covers is in docs/adr/0037-measured-boot.md, and what
-// follows while nodes report in 0039-a-node-is-attested.md. fleet/server and cmd/caisson import it.
+// follows while nodes report in 0039-a-node-is-attested.md. fleet/server, fleet/service and cmd/caisson
+// import it.
 package attest
 
 import (

@@ -7,7 +7,7 @@
 // its digest, and overlays do, too. So [Push] asks git for nothing that the registry
 // has already: a repository that is gone stops updates, and no publish. [Source.Verify] does where
 // commits have to be signed, of what was not published yet.
-// cmd/caisson imports it.
+// cmd/caisson and fleet/service import it.
 package content
 
 import (

@@ -268,7 +268,8 @@ func OpenLayers(ctx context.Context, p *publish.Publisher, s *site.Site) (l Laye
 // their files. A registry that holds no layer yet begins a new one. A digest is as good as
 // a signature. Numbers that the layers where it is pushed to have given stay given,
 // whatever is named as previous, which open opens.
-func (l Layers) Before(ctx context.Context, previous string, open func(ref string) (*registry.Registry, error)) (b release.Before, err error) {
+func (l Layers) Before(ctx context.Context, previous string,
+	open func(ref string) (*registry.Registry, error)) (b release.Before, err error) {
 	current, err := l.at(ctx, l.Publisher, release.Current)
 	none := errors.Is(err, oci.ErrNotFound) && refusal.Of(err) == "" // nothing was ever built there
 	switch {

@@ -208,7 +208,8 @@ func (w Preview) Digest(fleet *publish.Fleet, from spec.Floor, nodes []publish.N
 
 // Agree has somebody agree to what would be published, by its digest, unless that was given as agreed.
 // It returns in the place of what.
-func (w Preview) Agree(ctx context.Context, agreed string, nodes []publish.Node, ask func(p *plan.Plan, digest string) error) (*spec.Floor, error) {
+func (w Preview) Agree(ctx context.Context, agreed string, nodes []publish.Node,
+	ask func(p *plan.Plan, digest string) error) (*spec.Floor, error) {
 	fleet, err := w.Publisher.Read(ctx, w.Policy)
 	if err != nil {
 		return nil, err
@@ -405,7 +406,8 @@ func (w Preview) Order(ctx context.Context, name string, at time.Time) (o rollou
 	if err != nil {
 		return o, err
 	}
-	o = rollout.Order{Name: name, Rule: rule.Rule, Divide: divide, Budget: rule.Budget(w.Site.Nodes()), At: at, Named: oci.ValidDigest(w.Layer)}
+	o = rollout.Order{Name: name, Rule: rule.Rule, Divide: divide, Budget: rule.Budget(w.Site.Nodes()),
+		At: at, Named: oci.ValidDigest(w.Layer)}
 	if o.Nodes, err = w.Publisher.Compile(ctx, w.Site, w.Policy, w.Layer); err != nil || !w.Site.HasLayer() {
 		return o, err
 	}

@@ -239,7 +239,8 @@ func (c *Client) Commits(ctx context.Context, node string) (map[string]string, e
 
 // Reports returns what nodes reported last: those of the waves that are asked for, where
 // the service knows the plan, and else all; where by is nil as the service says. Another fleet's service is an error.
-func (c *Client) Reports(ctx context.Context, asked rollout.Asked, by *rollout.Reporters, now time.Time) (all map[string]rollout.Report, err error) {
+func (c *Client) Reports(ctx context.Context, asked rollout.Asked, by *rollout.Reporters,
+	now time.Time) (all map[string]rollout.Report, err error) {
 	if !c.known {
 		s, err := c.Summary(ctx)
 		if err != nil {

@@ -286,7 +286,7 @@ func (l logins) fromProvider(w http.ResponseWriter, req *http.Request) {
 		l.s.show(w, req, http.StatusForbidden, login, l.s.loginForm("/", plain.Line(fmt.Sprintf("%.*v", mostSaid, err))))
 		return
 	}
-	if !l.s.limits.act("login "+who.Subject) {
+	if !l.s.limits.act("login " + who.Subject) {
 		l.s.show(w, req, http.StatusTooManyRequests, login, l.s.loginForm(to, who.Name+" came too often: wait a minute."))
 		return
 	}
@@ -326,7 +326,7 @@ func (l logins) personToken(w http.ResponseWriter, req *http.Request) {
 		http.Redirect(w, req, "/", http.StatusSeeOther)
 		return
 	}
-	if !l.s.limits.act("token "+who.subject) {
+	if !l.s.limits.act("token " + who.subject) {
 		l.s.tooMany(w, "tokens")
 		return
 	}

@@ -282,7 +282,8 @@ func (n *Node) unwell(why string) Answer {
 }
 
 // ReadPast reads what a site in a directory was at a commit, from a copy of that; names are of its files.
-func ReadPast(ctx context.Context, dir string, names []string, commit string, parse func(names ...string) (*site.Site, error)) (past Past, err error) {
+func ReadPast(ctx context.Context, dir string, names []string, commit string,
+	parse func(names ...string) (*site.Site, error)) (past Past, err error) {
 	to, err := os.MkdirTemp("", "caisson-then-")
 	if err != nil {
 		return past, err

@@ -84,7 +84,8 @@ func apart() (err error) {
 	defer func() { err = errors.Join(err, os.RemoveAll(work)) }() // below the directory of temporary files
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	cmd := exec.CommandContext(ctx, "unshare", append([]string{"--mount", "--pid", "--fork", "--kill-child", "--mount-proc", self}, os.Args[1:]...)...)
+	cmd := exec.CommandContext(ctx, "unshare", append([]string{"--mount", "--pid",
+		"--fork", "--kill-child", "--mount-proc", self}, os.Args[1:]...)...)
 	cmd.Env = append(os.Environ(), workIn+"="+work)
 	cmd.Stdout, cmd.Stderr = os.Stdout, os.Stderr
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}

@@ -154,7 +154,9 @@ func Rows[Run any](runs []Run, who func(Run) Peer, kinds []Kind[Run]) (rows []Ro
 func Page(name, on string, peers []Peer, rows []Row) []byte {
 	var b bytes.Buffer
 	fmt.Fprintf(&b, "# %s\n\n`make bench-peers SIDE=%s` wrote this page on %s. "+
-		"[What is unfair to whom](../benchmark.md#what-is-unfair-and-to-whom). A value is the median,\nand in brackets stand the smallest and the largest; `cannot` says that there is no such act.\n\n![%[1]s](%[2]s.svg)\n\n|",
+		"[What is unfair to whom](../benchmark.md#what-is-unfair-and-to-whom). A value is the median,\n"+
+		"and in brackets stand the smallest and the largest; `cannot` says that there is no such act.\n\n"+
+		"![%[1]s](%[2]s.svg)\n\n|",
 		strings.ToUpper(name[:1])+name[1:], name, on)
 	for _, p := range peers {
 		fmt.Fprintf(&b, " | %s", p.Name)

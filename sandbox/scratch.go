@@ -1,10 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package scratch keeps what a sandbox makes in a directory that goes with it: also where its process
-// was killed, the next one removes it.
-//
-// Only sandbox imports it.
-package scratch
+package sandbox
 
 import (
 	"context"
@@ -18,15 +14,16 @@ import (
 	"github.com/caisson-os/caisson/internal/stall"
 )
 
-// Directory is locked while the process that made it lives.
-type Directory struct {
+// scratch is a directory for what a sandbox makes. It is locked while the process that made it lives, and
+// goes with it: also where that was killed, the next one removes it.
+type scratch struct {
 	Name string
 	lock *os.File
 }
 
-// New makes a directory below parent, and removes those there whose process was
+// newScratch makes a directory below parent, and removes those there whose process was
 // killed before it could.
-func New(ctx context.Context, parent string) (d *Directory, err error) {
+func newScratch(ctx context.Context, parent string) (d *scratch, err error) {
 	if err := os.MkdirAll(parent, 0o700); err != nil {
 		return nil, err
 	}
@@ -41,7 +38,7 @@ func New(ctx context.Context, parent string) (d *Directory, err error) {
 	if err := sweep(parent); err != nil {
 		return nil, err
 	}
-	d = &Directory{}
+	d = &scratch{}
 	if d.Name, err = os.MkdirTemp(parent, "try-"); err != nil {
 		return nil, err
 	}
@@ -83,10 +80,10 @@ func sweep(parent string) error {
 }
 
 // File is the name of a file in the directory.
-func (d *Directory) File(name string) string { return filepath.Join(d.Name, name) }
+func (d *scratch) File(name string) string { return filepath.Join(d.Name, name) }
 
 // Remove removes it with all that is in it.
-func (d *Directory) Remove() error {
+func (d *scratch) Remove() error {
 	err := os.RemoveAll(d.Name)
 	if d.lock != nil {
 		err = errors.Join(err, d.lock.Close())
@@ -94,8 +91,8 @@ func (d *Directory) Remove() error {
 	return err
 }
 
-// Enlarge gives a file so many bytes, and makes it where it is not there.
-func Enlarge(name string, size int64) (err error) {
+// enlarge gives a file so many bytes, and makes it where it is not there.
+func enlarge(name string, size int64) (err error) {
 	f, err := os.OpenFile(name, os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
 		return err

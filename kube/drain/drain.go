@@ -30,9 +30,9 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/events"
 	"k8s.io/client-go/util/retry"
 	kubectl "k8s.io/kubectl/pkg/drain"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -54,11 +54,6 @@ type Slots interface {
 // for them. With an error it returns those that could be read.
 type Index func(ctx context.Context, nodes []string) (map[string][]string, error)
 
-// Events tells people what happened to an object.
-type Events interface {
-	Eventf(regarding, related runtime.Object, kind, reason, action, note string, args ...any)
-}
-
 // Policy is how pods are treated, as the options of 'kubectl drain' have it.
 type Policy struct {
 	Timeout        time.Duration // for all pods of a Node; then it is given up, and tried again later
@@ -71,7 +66,7 @@ type Policy struct {
 type Drainer struct {
 	Client    kubernetes.Interface
 	Nodes     client.Reader // Nodes as they are in memory: looking at them asks nobody
-	Events    Events
+	Events    events.EventRecorder
 	Slots     Slots
 	Index     Index
 	Most      int    // Nodes of a group that are drained, or not back yet, at a time
@@ -145,10 +140,10 @@ func (d *Drainer) Look(ctx context.Context) error {
 	}
 	d.endOthers(held)
 	var failed []error
-	events := waitEvents{d: d, now: map[string]string{}}
-	defer events.end()
-	back := map[string][]*corev1.Node{}   // by group, Nodes that gave their slot back and are not ready yet
-	under := map[string]map[string]bool{} // by group, the names of Nodes that are drained, or not back yet
+	waits := waitEvents{d: d, now: map[string]string{}}
+	defer func() { d.recorded = waits.now }() // what is over and comes again is recorded again
+	back := map[string][]*corev1.Node{}       // by group, Nodes that gave their slot back and are not ready yet
+	under := map[string]map[string]bool{}     // by group, the names of Nodes that are drained, or not back yet
 	if err := d.remember(nodes, held, under); err != nil {
 		return err
 	}
@@ -165,7 +160,7 @@ func (d *Drainer) Look(ctx context.Context) error {
 		}
 		if has { // the service lets it act
 			if !slot.Draining {
-				events.slotHeld(n, m.Group)
+				waits.slotHeld(n, m.Group)
 			}
 			continue
 		}
@@ -176,7 +171,7 @@ func (d *Drainer) Look(ctx context.Context) error {
 		if !ready(n) { // the next one is not begun while this one is not ready
 			if had {
 				back[m.Group] = append(back[m.Group], n)
-				events.slotReturned(n, m.Group)
+				waits.slotReturned(n, m.Group)
 			}
 			continue
 		}
@@ -193,7 +188,7 @@ func (d *Drainer) Look(ctx context.Context) error {
 		others := slices.DeleteFunc(slices.Clone(back[s.Group]), func(other *corev1.Node) bool { return other.Name == s.Node })
 		switch n := nodes[s.Node]; {
 		case len(others) > 0 && n != nil:
-			events.notDrained(n, others, s.Group)
+			waits.notDrained(n, others, s.Group)
 		case len(others) == 0 && d.room(under, s) && len(asking) < MaxAsked:
 			asking = append(asking, s)
 		}
@@ -297,7 +292,11 @@ func (d *Drainer) begin(ctx context.Context, n *corev1.Node, s service.Slot) {
 		case over:
 			err = d.giveBack(ctx, n.Name, errOver.Error()+" before it was drained")
 		default:
-			d.Events.Eventf(n, nil, corev1.EventTypeWarning, "DrainFailed", "Drain", "%s", short(err.Error()))
+			text := strings.ReplaceAll(strings.TrimSpace(err.Error()), "\n", "; ")
+			if len(text) > 900 { // more than an Event takes
+				text = strings.ToValidUTF8(text[:900], "") + " …"
+			}
+			d.Events.Eventf(n, nil, corev1.EventTypeWarning, "DrainFailed", "Drain", "%s", text)
 			err = errors.Join(err, d.giveBack(ctx, n.Name, "it could not be drained"))
 		}
 		if d.Seen != nil && ctx.Err() == nil && !over {
@@ -427,10 +426,7 @@ func (d *Drainer) change(ctx context.Context, name string,
 		if changed = err == nil && patch != nil; !changed {
 			return err
 		}
-		data, err := json.Marshal(patch)
-		if err != nil {
-			return err
-		}
+		data, _ := json.Marshal(patch) // texts and flags
 		_, err = nodes.Patch(ctx, name, types.StrategicMergePatchType, data, metav1.PatchOptions{})
 		return err
 	})
@@ -448,12 +444,3 @@ func readiness(n *corev1.Node) (ready corev1.NodeCondition) {
 }
 
 func ready(n *corev1.Node) bool { return readiness(n).Status == corev1.ConditionTrue }
-
-// short is a text of a length that an Event takes.
-func short(text string) string {
-	text = strings.ReplaceAll(strings.TrimSpace(text), "\n", "; ")
-	if len(text) > 900 {
-		text = strings.ToValidUTF8(text[:900], "") + " …"
-	}
-	return text
-}

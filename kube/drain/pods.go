@@ -209,10 +209,7 @@ type mark struct {
 
 // text is the mark as it is written.
 func (m mark) text() string {
-	text, err := json.Marshal(m)
-	if err != nil {
-		panic(err) // two texts and a flag
-	}
+	text, _ := json.Marshal(m) // texts, a flag, and a time of now or as JSON had it
 	return string(text)
 }
 
@@ -303,6 +300,3 @@ func (w *waitEvents) record(n *corev1.Node, reason, text string) {
 		w.d.Events.Eventf(n, nil, corev1.EventTypeWarning, reason, "Drain", "%s", text)
 	}
 }
-
-// end remembers what stands: what is over and comes again is recorded again.
-func (w *waitEvents) end() { w.d.recorded = w.now }

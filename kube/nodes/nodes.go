@@ -24,7 +24,9 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/client-go/tools/events"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
@@ -45,16 +47,11 @@ type Source interface {
 	Operations(ctx context.Context, node string) ([]spec.OperationStatus, error)
 }
 
-// Events tells people what happened to an object.
-type Events interface {
-	Eventf(regarding, related runtime.Object, kind, reason, action, note string, args ...any)
-}
-
 // Mirror keeps the objects of one fleet.
 type Mirror struct {
 	Client     client.Client // reads Nodes from memory
 	Reader     client.Reader // reads FleetNodes now and then: they need not be kept
-	Events     Events
+	Events     events.EventRecorder
 	Source     Source
 	Namespace  string
 	Pace       *rate.Limiter // of requests that write
@@ -63,7 +60,7 @@ type Mirror struct {
 	Check      time.Duration // reads after this long again which FleetNodes there are, and how
 	Now        func() time.Time
 	Conditions bool                         // Nodes get the condition [Configured]
-	Wrote      func(namespace, kind string) // counts what was written; nil: it is not counted
+	Wrote      func(namespace, kind string) // counts what was written
 
 	seen    map[string]cluster.FleetNodeStatus // FleetNodes as they are, by name; nil before the first look
 	checked time.Time                          // when they were read
@@ -73,12 +70,6 @@ type Mirror struct {
 // told is what a Node was told, and which one of all that it was: memory may still have it for
 // a moment.
 type told struct{ says, version string }
-
-func statusOf(l view.Line) cluster.FleetNodeStatus {
-	return cluster.FleetNodeStatus{Condition: string(l.Condition), Trouble: view.KindOf(l.Condition).Trouble,
-		Message: l.Why, Generation: int64(l.Generation), Published: int64(l.Published),
-		Layer: l.Version, Agent: l.Agent, Tracking: l.Tracking, Sync: l.Sync, Health: l.Health, Activity: l.Activity}
-}
 
 // NeedLeaderElection says that one instance writes.
 func (*Mirror) NeedLeaderElection() bool { return true }
@@ -109,10 +100,7 @@ func (m *Mirror) Copy(ctx context.Context) error {
 		return err
 	}
 	var failed []error
-	gone := map[string]bool{}
-	for name := range m.seen {
-		gone[name] = true
-	}
+	gone := sets.KeySet(m.seen)
 	for _, l := range lines {
 		if len(validation.IsDNS1123Subdomain(l.Name)) > 0 {
 			continue // no object can be called so
@@ -130,9 +118,7 @@ func (m *Mirror) Copy(ctx context.Context) error {
 		}
 	}
 	for name := range gone {
-		if err := m.remove(ctx, name); err != nil {
-			failed = append(failed, err)
-		}
+		failed = append(failed, m.remove(ctx, name))
 	}
 	return errors.Join(failed...)
 }
@@ -158,7 +144,9 @@ func (m *Mirror) look(ctx context.Context) error {
 
 // fleetNode writes one FleetNode where it is not as it should be.
 func (m *Mirror) fleetNode(ctx context.Context, l view.Line) error {
-	next := statusOf(l)
+	next := cluster.FleetNodeStatus{Condition: string(l.Condition), Trouble: view.KindOf(l.Condition).Trouble,
+		Message: l.Why, Generation: int64(l.Generation), Published: int64(l.Published),
+		Layer: l.Version, Agent: l.Agent, Tracking: l.Tracking, Sync: l.Sync, Health: l.Health, Activity: l.Activity}
 	was, there := m.seen[l.Name]
 	if next.Since = was.Since; was.Condition != next.Condition || next.Since == "" {
 		next.Since = m.Now().UTC().Format(time.RFC3339)
@@ -171,10 +159,8 @@ func (m *Mirror) fleetNode(ctx context.Context, l view.Line) error {
 		return err
 	}
 	u := sites.Object(cluster.FleetNode, m.Namespace, l.Name)
-	data, err := json.Marshal(map[string]any{"status": next})
-	if err != nil {
-		return err
-	}
+	data, _ := json.Marshal(map[string]any{"status": next}) // texts and numbers
+	var err error
 	if there {
 		err = m.Client.Patch(ctx, u, client.RawPatch(types.MergePatchType, data))
 		if apierrors.IsNotFound(err) { // somebody deleted it
@@ -192,14 +178,8 @@ func (m *Mirror) fleetNode(ctx context.Context, l view.Line) error {
 		return fmt.Errorf("write FleetNode %s: %w", l.Name, err)
 	}
 	m.seen[l.Name] = next
-	m.wrote(cluster.FleetNode)
+	m.Wrote(m.Namespace, cluster.FleetNode)
 	return errors.Join(failed, m.tell(ctx, u, ended))
-}
-
-func (m *Mirror) wrote(kind string) {
-	if m.Wrote != nil {
-		m.Wrote(m.Namespace, kind)
-	}
 }
 
 func (m *Mirror) remove(ctx context.Context, name string) error {
@@ -267,16 +247,13 @@ func (m *Mirror) node(ctx context.Context, n *corev1.Node, l view.Line) error {
 	if err := m.Pace.Wait(ctx); err != nil {
 		return err
 	}
-	data, err := json.Marshal(map[string]any{"status": map[string]any{"conditions": []corev1.NodeCondition{next}}})
-	if err != nil {
-		return err
-	}
+	data, _ := json.Marshal(map[string]any{"status": map[string]any{"conditions": []corev1.NodeCondition{next}}}) // texts and times
 	if err := m.Client.Status().Patch(ctx, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: l.Name}},
 		client.RawPatch(types.StrategicMergePatchType, data)); client.IgnoreNotFound(err) != nil {
 		return fmt.Errorf("write the condition of Node %s: %w", l.Name, err)
 	}
 	m.note(l.Name, told{says, n.ResourceVersion})
-	m.wrote("Node")
+	m.Wrote(m.Namespace, "Node")
 	if was.says == says {
 		return nil
 	}

@@ -107,7 +107,7 @@ func mirror(t *testing.T, c client.Client, f *fleet, events *recorded) *Mirror {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &Mirror{Client: c, Reader: c, Events: events, Source: s, Namespace: "metal-a", Pace: rate.NewLimiter(rate.Inf, 1), Settle: time.Second, Every: time.Minute, Check: time.Hour, Now: time.Now, Conditions: true}
+	return &Mirror{Client: c, Reader: c, Events: events, Source: s, Namespace: "metal-a", Pace: rate.NewLimiter(rate.Inf, 1), Settle: time.Second, Every: time.Minute, Check: time.Hour, Now: time.Now, Conditions: true, Wrote: func(string, string) {}}
 }
 
 // TestFleetNodes: kubectl get fleetnodes is 'caisson fleet status', for nodes in the cluster

@@ -25,6 +25,8 @@ import (
 	"strings"
 	"time"
 
+	"k8s.io/apimachinery/pkg/util/wait"
+
 	"github.com/caisson-os/caisson/fleet/rollout"
 	"github.com/caisson-os/caisson/fleet/view"
 	"github.com/caisson-os/caisson/spec"
@@ -283,22 +285,16 @@ func (c *Client) Changes(ctx context.Context, again time.Duration) <-chan struct
 		default: // it will look anyway
 		}
 	}
-	go func() {
-		for ctx.Err() == nil {
-			tell()
-			_ = c.do(ctx, http.MethodGet, "/v1/events", nil, func(r io.Reader) error { // who looks says what is wrong
-				for lines := bufio.NewScanner(r); lines.Scan(); {
-					if strings.HasPrefix(lines.Text(), "data:") {
-						tell()
-					}
+	go wait.UntilWithContext(ctx, func(ctx context.Context) {
+		tell()
+		_ = c.do(ctx, http.MethodGet, "/v1/events", nil, func(r io.Reader) error { // who looks says what is wrong
+			for lines := bufio.NewScanner(r); lines.Scan(); {
+				if strings.HasPrefix(lines.Text(), "data:") {
+					tell()
 				}
-				return nil
-			})
-			select {
-			case <-ctx.Done():
-			case <-time.After(again):
 			}
-		}
-	}()
+			return nil
+		})
+	}, again)
 	return changed
 }

@@ -192,11 +192,8 @@ func (r *Reconciler) begun(namespace string) (b begun, err error) {
 }
 
 func (r *Reconciler) writeBegun(namespace string, b begun) error {
-	text, err := json.Marshal(b)
-	if err == nil {
-		err = os.WriteFile(r.begunFile(namespace), append(text, '\n'), 0o600)
-	}
-	if err != nil {
+	text, _ := json.Marshal(b) // texts and numbers
+	if err := os.WriteFile(r.begunFile(namespace), append(text, '\n'), 0o600); err != nil {
 		return fmt.Errorf("write down which plan was begun: %w", err)
 	}
 	return nil

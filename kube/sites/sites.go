@@ -20,14 +20,25 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"sync"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/events"
+	"k8s.io/client-go/util/workqueue"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+	"sigs.k8s.io/controller-runtime/pkg/source"
 
 	"github.com/caisson-os/caisson/fleet/analysis"
 	"github.com/caisson-os/caisson/fleet/policy"
@@ -38,15 +49,10 @@ import (
 	"github.com/caisson-os/caisson/spec/site/cluster"
 )
 
-// Events tells people what happened to an object.
-type Events interface {
-	Eventf(regarding, related runtime.Object, kind, reason, action, note string, args ...any)
-}
-
 // Reconciler looks after the sites of namespaces.
 type Reconciler struct {
 	Client client.Client // reads what it has in memory
-	Events Events
+	Events events.EventRecorder
 	Dir    string // has a directory for each namespace, with keys and the lock of services
 	State  string // directory in which is remembered what was published
 	Open   func(ref string) (*registry.Registry, error)
@@ -63,7 +69,7 @@ type Reconciler struct {
 	Signing
 	Again time.Duration // looks again after this long, whatever changes
 	Now   func() time.Time
-	Seen  Seen // what was done is counted; nil: it is not
+	Seen  Seen // what was done is counted
 
 	known      cluster.Known
 	watchNodes func() error // has changes of Nodes looked at, once; nil before [Reconciler.Watch]
@@ -156,15 +162,6 @@ func onlySite(all []*unstructured.Unstructured) *unstructured.Unstructured {
 	return found[0]
 }
 
-func (r *Reconciler) readAll(ctx context.Context, namespace string) (objects, error) {
-	o, err := r.read(ctx, namespace)
-	if err != nil {
-		return o, err
-	}
-	o.approvals, err = r.list(ctx, cluster.PublishApproval, client.InNamespace(namespace))
-	return o, err
-}
-
 // patience is how long a look may take, with all that it asks of a registry.
 const patience = 10 * time.Minute
 
@@ -172,16 +169,17 @@ const patience = 10 * time.Minute
 func (r *Reconciler) Reconcile(ctx context.Context, q reconcile.Request) (reconcile.Result, error) {
 	began := time.Now()
 	again, err := r.reconcile(ctx, q)
-	if r.Seen != nil {
-		r.Seen.Looked(q.Name, time.Since(began), err)
-	}
+	r.Seen.Looked(q.Name, time.Since(began), err)
 	return again, err
 }
 
 func (r *Reconciler) reconcile(ctx context.Context, q reconcile.Request) (reconcile.Result, error) {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
-	o, err := r.readAll(ctx, q.Name)
+	o, err := r.read(ctx, q.Name)
+	if err == nil {
+		o.approvals, err = r.list(ctx, cluster.PublishApproval, client.InNamespace(q.Name))
+	}
 	if err != nil || len(o.all) == 0 {
 		if err == nil {
 			r.count(o, nil)
@@ -202,9 +200,6 @@ func (r *Reconciler) reconcile(ctx context.Context, q reconcile.Request) (reconc
 
 // count notes how the Site of a namespace is; of several none counts.
 func (r *Reconciler) count(o objects, all map[key]*verdict) {
-	if r.Seen == nil {
-		return
-	}
 	conditions, generation := map[string]bool{}, int64(0)
 	if o.site != nil {
 		v := all[key{cluster.Site, o.site.GetName()}]
@@ -364,4 +359,90 @@ func (r *Reconciler) Groups(ctx context.Context, namespace string, nodes []strin
 		}
 	}
 	return out, errors.Join(failed...)
+}
+
+// settle is how long changes of a namespace are gathered before it is looked at: ten
+// thousand of them in a minute are thirty looks.
+const settle = 2 * time.Second
+
+// atOnce is how many namespaces are looked at at a time: a registry that does not answer is
+// one fleet's.
+const atOnce = 4
+
+// Watch has the reconciler look at each namespace in which something of ours changes. What
+// it writes itself, a status, is not a change.
+func (r *Reconciler) Watch(mgr ctrl.Manager) error {
+	b := ctrl.NewControllerManagedBy(mgr).Named("sites").WithOptions(controller.Options{MaxConcurrentReconciles: atOnce})
+	for _, k := range cluster.Kinds() {
+		if !k.Doc && k.Kind != cluster.PublishApproval {
+			continue
+		}
+		b = b.Watches(Object(k.Kind, "", ""), each(func(_ context.Context, o client.Object, q queue) { lookAt(o, q) }),
+			builder.WithPredicates(predicate.GenerationChangedPredicate{}))
+	}
+	c, err := b.Build(r)
+	if err != nil {
+		return err
+	}
+	r.watchNodes = sync.OnceValue(func() error { return r.nodesOf(mgr, c) })
+	return nil
+}
+
+type queue = workqueue.TypedRateLimitingInterface[reconcile.Request]
+
+// lookAt has the namespace of an object looked at.
+func lookAt(o client.Object, q queue) {
+	q.AddAfter(reconcile.Request{NamespacedName: types.NamespacedName{Name: o.GetNamespace()}}, settle)
+}
+
+// each handles all events about objects alike.
+func each[O client.Object](do func(context.Context, O, queue)) handler.TypedFuncs[O, reconcile.Request] {
+	return handler.TypedFuncs[O, reconcile.Request]{
+		CreateFunc: func(ctx context.Context, e event.TypedCreateEvent[O], q queue) { do(ctx, e.Object, q) },
+		UpdateFunc: func(ctx context.Context, e event.TypedUpdateEvent[O], q queue) { do(ctx, e.ObjectNew, q) },
+		DeleteFunc: func(ctx context.Context, e event.TypedDeleteEvent[O], q queue) { do(ctx, e.Object, q) },
+	}
+}
+
+// members returns the Nodes of the cluster, as memory has them. They are watched from the
+// first time on: where no Site names them, nobody asks an API server for Nodes.
+func (r *Reconciler) members(ctx context.Context) ([]cluster.Member, error) {
+	if r.watchNodes != nil {
+		if err := r.watchNodes(); err != nil {
+			return nil, err
+		}
+	}
+	var l corev1.NodeList
+	if err := r.Client.List(ctx, &l, client.UnsafeDisableDeepCopy); err != nil {
+		return nil, fmt.Errorf("list Nodes: %w", err)
+	}
+	out := make([]cluster.Member, len(l.Items))
+	for i, n := range l.Items {
+		out[i] = cluster.Member{Name: n.Name, Labels: n.Labels, UUID: n.Status.NodeInfo.SystemUUID}
+	}
+	return out, nil
+}
+
+// nodesOf has namespaces looked at again whose Sites name the cluster's Nodes, when these
+// change in what a site may read of them: a heartbeat is not a change.
+func (r *Reconciler) nodesOf(mgr ctrl.Manager, c controller.Controller) error {
+	changed := predicate.TypedFuncs[*corev1.Node]{UpdateFunc: func(e event.TypedUpdateEvent[*corev1.Node]) bool {
+		return !maps.Equal(e.ObjectOld.Labels, e.ObjectNew.Labels) ||
+			e.ObjectOld.Status.NodeInfo.SystemUUID != e.ObjectNew.Status.NodeInfo.SystemUUID
+	}}
+	return c.Watch(source.Kind(mgr.GetCache(), &corev1.Node{}, each(r.lookAgain), changed))
+}
+
+// lookAgain looks again at the namespaces whose Sites name Nodes.
+func (r *Reconciler) lookAgain(ctx context.Context, _ *corev1.Node, q queue) {
+	sites, err := r.list(ctx, cluster.Site)
+	if err != nil {
+		return // memory always answers; what changed is seen at the next look
+	}
+	for _, one := range sites {
+		list, _ := one.Object["inventory"].([]any) // nil where there is none
+		if len(list) > 0 {
+			lookAt(&one, q)
+		}
+	}
 }

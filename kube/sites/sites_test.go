@@ -72,7 +72,7 @@ func bridge(t *testing.T, c *kubetest.Cluster, change func(*sites.Reconciler), n
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := &sites.Reconciler{Client: mgr.GetClient(), Events: mgr.GetEventRecorder("caisson-kube"), Dir: dir, State: t.TempDir(), Again: time.Hour, Now: time.Now,
+	r := &sites.Reconciler{Client: mgr.GetClient(), Events: mgr.GetEventRecorder("caisson-kube"), Dir: dir, State: t.TempDir(), Again: time.Hour, Now: time.Now, Seen: unseen{},
 		Signing: sites.Signing{Signers: []crypto.Signer{key}, Approval: sites.Required, NewFleet: true}, Open: func(ref string) (*registry.Registry, error) { return registry.Open(ref, pull.Options{PlainHTTP: true}) }}
 	if change != nil {
 		change(r)
@@ -237,6 +237,12 @@ func TestRollout(t *testing.T) {
 	condition(t, c.Admin, cluster.Site, "metal-a", "metal-a", "Published", "True Published")
 	condition(t, c.Admin, cluster.Site, "metal-a", "metal-a", "Planned", "True UpToDate")
 }
+
+// unseen counts nothing.
+type unseen struct{}
+
+func (unseen) Looked(string, time.Duration, error) {}
+func (unseen) Site(string, map[string]bool, int64) {}
 
 // events are those that a bridge tells, counted.
 type events struct {

@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"reflect"
 	"slices"
 	"strings"
@@ -228,12 +229,9 @@ func (r *Reconciler) write(ctx context.Context, o objects, all map[key]*verdict)
 		if same(was, next) {
 			continue
 		}
-		data, err := json.Marshal(map[string]any{"status": next})
-		if err != nil {
-			return err
-		}
+		data, _ := json.Marshal(map[string]any{"status": next}) // what JSON had, texts, numbers and times
 		target := Object(v.object.GetKind(), o.namespace, v.object.GetName())
-		err = r.Client.Status().Patch(ctx, target, client.RawPatch(types.MergePatchType, data))
+		err := r.Client.Status().Patch(ctx, target, client.RawPatch(types.MergePatchType, data))
 		if apierrors.IsNotFound(err) {
 			continue // it went meanwhile
 		}
@@ -266,28 +264,16 @@ func (r *Reconciler) tell(v *verdict) {
 	}
 }
 
-// same reports whether a status says already what it is to say.
-func same(was, next map[string]any) bool {
-	for name, value := range next {
-		if value == nil && was[name] == nil {
-			continue
-		}
-		if !reflect.DeepEqual(normal(was[name]), normal(value)) {
-			return false
-		}
-	}
-	return true
+// normal is a status as JSON has it.
+func normal(status map[string]any) (out map[string]any) {
+	text, _ := json.Marshal(status) // what JSON had, texts, numbers and times
+	_ = json.Unmarshal(text, &out)  // it was just written
+	return out
 }
 
-// normal is a value as JSON has it.
-func normal(v any) any {
-	data, err := json.Marshal(v)
-	if err != nil {
-		return v
-	}
-	var out any
-	if json.Unmarshal(data, &out) != nil {
-		return v
-	}
-	return out
+// same reports whether a status says already what it is to say.
+func same(was, next map[string]any) bool {
+	is, to := normal(was), normal(next)
+	maps.DeleteFunc(to, func(name string, value any) bool { return reflect.DeepEqual(is[name], value) })
+	return len(to) == 0
 }

@@ -52,20 +52,14 @@ import (
 
 var version = "development"
 
-// list is a flag that may be given several times.
-type list []string
-
-func (l *list) String() string { return strings.Join(*l, ",") }
-
-// Set adds a value.
-func (l *list) Set(text string) error {
-	*l = append(*l, text)
-	return nil
+// several takes each value of a flag that may be given several times.
+func several(to *[]string) func(string) error {
+	return func(text string) error { *to = append(*to, text); return nil }
 }
 
 // options are the flags of the command line.
 type options struct {
-	namespaces, keys, commands, cas list
+	namespaces, keys, commands, cas []string
 	dir, state, auth                string
 	metrics, health, webhook        string
 	plainHTTP, newFleet             bool
@@ -73,7 +67,7 @@ type options struct {
 	elect                           bool
 	electIn                         string
 	again                           time.Duration
-	fleets, registries, prometheus  list
+	fleets, registries, prometheus  []string
 	pace                            float64
 	drains, conditions              bool
 	drainMost                       int
@@ -82,18 +76,18 @@ type options struct {
 
 func main() {
 	var o options
-	flag.Var(&o.namespaces, "namespace", "look after this namespace; several may be given; all of them when absent")
+	flag.Func("namespace", "look after this namespace; several may be given; all of them when absent", several(&o.namespaces))
 	flag.StringVar(&o.dir, "dir", "/etc/caisson", "has a directory for each namespace: in it are keys/operator.pub, "+
 		"other public keys, caisson.keys where there is a root key, and services.lock")
 	flag.StringVar(&o.state, "state", "/var/lib/caisson-kube", "where it is remembered what was published")
-	flag.Var(&o.keys, "key", "sign with the private key in this file, or of command:PROGRAM; several for a threshold")
-	flag.Var(&o.commands, "signer-command", "sign with this program, for keys in hardware or a KMS")
+	flag.Func("key", "sign with the private key in this file, or of command:PROGRAM; several for a threshold", several(&o.keys))
+	flag.Func("signer-command", "sign with this program, for keys in hardware or a KMS", several(&o.commands))
 	flag.BoolVar(&o.noApproval, "without-approval", false,
 		"publish what the objects say without a PublishApproval: whoever may write objects then changes nodes")
 	flag.BoolVar(&o.signedApproval, "signed-approval", false, "publish only what operators signed with 'caisson approve'")
 	flag.BoolVar(&o.newFleet, "new-fleet", false, "make a first fleet in a registry that has none")
 	flag.StringVar(&o.auth, "auth-file", "", "registry credentials in the form of docker's config.json, mode 0600")
-	flag.Var(&o.cas, "ca", "trust only the PEM certificate authorities in this file for the registry")
+	flag.Func("ca", "trust only the PEM certificate authorities in this file for the registry", several(&o.cas))
 	flag.BoolVar(&o.plainHTTP, "plain-http", false, "talk HTTP to the registry; what is signed stays signed")
 	flag.BoolVar(&o.elect, "leader-elect", true, "work only while no other instance in the cluster does")
 	flag.StringVar(&o.electIn, "leader-elect-namespace", "", "where instances agree on who works; that of the pod when absent")
@@ -101,15 +95,15 @@ func main() {
 	flag.StringVar(&o.health, "health", ":8081", "address of /healthz and /readyz")
 	flag.StringVar(&o.webhook, "webhook", "", "address at which API servers ask before they store an object, such as :9443; none when empty")
 	flag.DurationVar(&o.again, "again", 5*time.Minute, "look at each namespace after this long, whatever changes")
-	flag.Var(&o.fleets, "fleet", "NAMESPACE=URL: the service of the fleet in a namespace, whose nodes are shown there; "+
-		"its directory has the token, and service-ca.pem where the system does not trust it")
-	flag.Var(&o.prometheus, "prometheus", "NAMESPACE=URL: the Prometheus that analyses of the rollouts in a namespace ask")
+	flag.Func("fleet", "NAMESPACE=URL: the service of the fleet in a namespace, whose nodes are shown there; "+
+		"its directory has the token, and service-ca.pem where the system does not trust it", several(&o.fleets))
+	flag.Func("prometheus", "NAMESPACE=URL: the Prometheus that analyses of the rollouts in a namespace ask", several(&o.prometheus))
 	flag.Float64Var(&o.pace, "pace", 20, "so many FleetNodes and Nodes are written in a second at most, of all fleets together")
 	flag.BoolVar(&o.conditions, "node-conditions", false,
 		"give a Node of the same name as a node of the fleet the condition caisson.dev/Configured")
 	flag.BoolVar(&o.drains, "drain", false, "drain Nodes that wait for it; the token is of role drain")
-	flag.Var(&o.registries, "registry", "NAMESPACE=HOST[:PORT]/PREFIX: where the fleet of a namespace is published, in "+
-		"the place of what its Site says; only nodes that are published there are drained")
+	flag.Func("registry", "NAMESPACE=HOST[:PORT]/PREFIX: where the fleet of a namespace is published, in "+
+		"the place of what its Site says; only nodes that are published there are drained", several(&o.registries))
 	flag.IntVar(&o.drainMost, "drain-most", 1, "Nodes of a group that are drained, or not back yet, at a time, whatever "+
 		"slots the fleet's service gives out")
 	flag.DurationVar(&o.drain.Timeout, "drain-timeout", 15*time.Minute, "give a Node back that is not drained after this long")

@@ -219,7 +219,7 @@ func TestDeployed(t *testing.T) {
 	done := make(chan error, 1)
 	go func() {
 		done <- run(ctx, config, options{dir: dir, state: t.TempDir(), metrics: "0", health: "0", plainHTTP: true, elect: true, electIn: "caisson-system", again: time.Hour, webhook: "127.0.0.1:" + port,
-			fleets: list{"metal-a=" + server.URL}, registries: list{"metal-a=" + d.registry}, pace: 1000, conditions: true, drains: true, drainMost: 1, drain: drainPolicy(time.Minute)})
+			fleets: []string{"metal-a=" + server.URL}, registries: []string{"metal-a=" + d.registry}, pace: 1000, conditions: true, drains: true, drainMost: 1, drain: drainPolicy(time.Minute)})
 	}()
 	t.Cleanup(func() {
 		stop()

@@ -3,6 +3,7 @@
 package publish
 
 import (
+	"context"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
@@ -26,6 +27,7 @@ type tags struct {
 	read   map[string]bool
 	refuse string
 	now    time.Time
+	busy   sync.RWMutex // held for reading by each request until its answer
 }
 
 func newTags(t *testing.T) (*tags, string) {
@@ -38,6 +40,8 @@ func newTags(t *testing.T) (*tags, string) {
 		return nil
 	}
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, q *http.Request) {
+		s.busy.RLock()
+		defer s.busy.RUnlock()
 		_, name, isNode := strings.Cut(q.URL.Path, "/"+oci.RepoNode+"/manifests/")
 		s.mu.Lock()
 		refused := isNode && q.Method == http.MethodPut && name == s.refuse
@@ -49,7 +53,7 @@ func newTags(t *testing.T) (*tags, string) {
 			w.WriteHeader(http.StatusInsufficientStorage)
 			return
 		}
-		proxy.ServeHTTP(w, q)
+		proxy.ServeHTTP(w, q.WithContext(context.WithoutCancel(q.Context()))) // what was begun ends here, whoever waits for it
 	}))
 	t.Cleanup(server.Close)
 	return s, strings.TrimPrefix(server.URL, "http://")
@@ -67,6 +71,8 @@ func TestWhoFollowsReadsWhatMayHaveMoved(t *testing.T) {
 	f.Say = t.Logf
 	values := slices.Repeat([]string{"10"}, 20)
 	pass := func(refuse string) {
+		s.busy.Lock() // a write of the pass before may have been left by who sent it
+		defer s.busy.Unlock()
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		f.Now = f.Now.Add(time.Hour)

@@ -292,7 +292,8 @@ func (a *app) rehearseCommand() *cobra.Command {
 	f.build.inputs(fs)
 	fs.BoolVar(&f.build.fast, "fast", true, "weaker compression of a layer that is built")
 	fs.StringVar(&f.stating.File, "statement", "", "write what was found to `FILE`, as a signed statement, whatever it is")
-	fs.BoolVar(&f.stating.Push, "push", false, "attach that statement to the layer in the registry, where a Rollout with 'rehearsed' looks for it")
+	fs.BoolVar(&f.stating.Push, "push", false,
+		"attach that statement to the layer in the registry, where a Rollout with 'rehearsed' looks for it")
 	fs.StringVar(&f.stating.Attest, "attest-key", "", "attestation key that signs it: `FILE`, env:NAME, fd:N or command:CMD (the "+
 		"private key beside the site's public one when empty)")
 	passphraseFlag(fs, &f.stating.Passphrase)

@@ -32,7 +32,7 @@ func (f *Fleet) own() *Own {
 		return &Own{}
 	}
 	seen, known := f.p.Memory.At(f.p.Registry.Ref().String())
-	if known && !f.v.isOwn(seen.Mine(), f.p.mine()) {
+	if known && !f.v.isOwn(seen.Mine(), idsOf(f.p.Signers)) {
 		return nil
 	}
 	return &Own{Epoch: f.v.index.Root.Epoch, Generation: f.v.index.Root.Generation, Digest: f.v.root}

@@ -101,7 +101,7 @@ func (p *Publisher) Rescue(ctx context.Context, policy Policy, doc spec.Rescue, 
 	if len(current.Chain.Newest().Keys.Roles.Rescue.Keys) == 0 {
 		return noRescue(current.Chain)
 	}
-	p.sayOlder(ctx, current, doc.Node)
+	sayOlder(ctx, p, current, doc.Node)
 	for _, name := range names {
 		doc.Node = name
 		c, err := SignRescue(current, doc, by)
@@ -117,7 +117,7 @@ func (p *Publisher) Rescue(ctx context.Context, policy Policy, doc spec.Rescue, 
 
 // sayOlder says where the node's layer has an agent that passes over the statement. Whether that
 // is known does not keep anybody from trying.
-func (p *Publisher) sayOlder(ctx context.Context, current Policy, node string) {
+func sayOlder(ctx context.Context, p *Publisher, current Policy, node string) {
 	current.Site = false
 	var older []string
 	found, err := p.Find(ctx, current)

@@ -74,7 +74,7 @@ func (r *rotating) resignPast(ctx context.Context, past []keptRoot) error {
 	if r.p.Dry {
 		return nil
 	}
-	mine := r.p.mine()
+	mine := idsOf(r.p.Signers)
 	for _, g := range past {
 		if g.signed {
 			continue
@@ -100,10 +100,10 @@ func (r *rotating) resignPast(ctx context.Context, past []keptRoot) error {
 	return nil
 }
 
-// mine returns the ids of the keys that sign now.
-func (p *Publisher) mine() map[string]bool {
+// idsOf returns the ids of keys.
+func idsOf(signers []crypto.Signer) map[string]bool {
 	ids := map[string]bool{}
-	for _, s := range p.Signers {
+	for _, s := range signers {
 		if pub, err := sign.NewVerifier(s.Public()); err == nil {
 			ids[pub.ID()] = true
 		}

@@ -214,7 +214,7 @@ func (r *rotating) rotate(ctx context.Context) error {
 // keepBundles has each node keep the signatures by operators of the version before, and has
 // the further ones say the same: until, and for whom.
 func (r *rotating) keepBundles(ctx context.Context, todo []work) error {
-	mine := r.p.mine()
+	mine := idsOf(r.p.Signers)
 	return forEach(ctx, todo, func(ctx context.Context, w *work) error {
 		looked, err := r.overlay(ctx, w.name)
 		if err != nil {

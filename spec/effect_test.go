@@ -42,7 +42,7 @@ func TestEveryPartHasAnEffect(t *testing.T) {
 		}
 		changes := Changes(&Overlay{}, &one)
 		if len(changes) != 1 || changes[0].Part != name {
-			t.Errorf("a change of %s is seen as %v", name, changes)
+			t.Fatalf("a change of %s is seen as %v: has full a value of it?", name, changes)
 		}
 		before, err := RootID(&Overlay{}, "")
 		if err != nil {

@@ -145,6 +145,9 @@ func (p *Publisher) tryAlone(ctx context.Context, policy Policy, why purpose, f 
 func (p *Publisher) begin(ctx context.Context, policy Policy, why purpose) (*Fleet, error) {
 	q := *p
 	q.Now = p.now()
+	if err := p.Memory.again(); err != nil { // this one may have waited for another of its folder
+		return nil, err
+	}
 	v, err := q.look(ctx, policy, why)
 	if err != nil {
 		return nil, err

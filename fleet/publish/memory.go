@@ -41,19 +41,28 @@ type Seen struct {
 	Own        Own    `json:"own,omitzero"`
 }
 
-// over returns s, or what another process has seen of the same fleet meanwhile where that is newer: a
-// floor does not fall.
+// over returns s with what another process has seen of the same fleet meanwhile and is newer: no floor
+// falls, no number that was given out is forgotten, and what is of either is this publisher's own.
 func (s Seen) over(theirs Seen) Seen {
 	if theirs.Fleet != s.Fleet {
 		return s
 	}
-	layers, current := s.Layers.Newer(theirs.Layers), s.Current.Newer(theirs.Current)
-	if cmp.Or(cmp.Compare(theirs.Epoch, s.Epoch), cmp.Compare(theirs.Generation, s.Generation),
-		cmp.Compare(theirs.Reserved, s.Reserved), theirs.Index.IssuedAt.Compare(s.Index.IssuedAt)) > 0 {
-		s = theirs
+	one := s
+	later := cmp.Or(cmp.Compare(theirs.Epoch, s.Epoch), cmp.Compare(theirs.Generation, s.Generation))
+	if later > 0 {
+		one = theirs
 	}
-	s.Layers, s.Current = layers, current
-	return s
+	if later == 0 {
+		one.Index = s.Index.Newer(theirs.Index)
+	}
+	if theirs.Epoch == s.Epoch {
+		one.Reserved = max(s.Reserved, theirs.Reserved)
+	}
+	one.Layers, one.Current, one.Own = s.Layers.Newer(theirs.Layers), s.Current.Newer(theirs.Current), s.Own
+	if cmp.Or(cmp.Compare(theirs.Own.Epoch, s.Own.Epoch), cmp.Compare(theirs.Own.Generation, s.Own.Generation)) > 0 {
+		one.Own = theirs.Own
+	}
+	return one
 }
 
 // Own is the newest generation that rests on nothing but what this publisher wrote, by the digests of
@@ -156,6 +165,21 @@ func (m *Memory) At(place string) (Seen, bool) {
 	defer m.mu.Unlock()
 	s, ok := m.places[place]
 	return s, ok
+}
+
+// again reads what other processes have remembered meanwhile.
+func (m *Memory) again() error {
+	if m == nil || m.name == "" {
+		return nil
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	now, err := OpenMemory(m.name)
+	if err != nil {
+		return err
+	}
+	m.places = now.places
+	return nil
 }
 
 // memoryPatience is how long another process may take to remember.

@@ -123,6 +123,22 @@ func TestTwoRememberOnePlace(t *testing.T) {
 	if got, _ := a.At("p"); !reflect.DeepEqual(got, again) {
 		t.Errorf("after an older statement of one generation: %+v, want %+v", got, again)
 	}
+	begun, signed := again, again // one gave out a number, and the other one signed again what was there
+	begun.Reserved, begun.Own = 9, Own{Epoch: 1, Generation: 6, Digest: "y"}
+	signed.Index = at(12)
+	if err := errors.Join(b.Set("p", begun), a.Set("p", signed)); err != nil {
+		t.Fatal(err)
+	}
+	begun.Index = at(12)
+	if got, _ := a.At("p"); !reflect.DeepEqual(got, begun) {
+		t.Errorf("after a number that was given out: %+v, want %+v", got, begun)
+	}
+	if err := b.again(); err != nil {
+		t.Fatal(err)
+	}
+	if got, _ := b.At("p"); !reflect.DeepEqual(got, begun) {
+		t.Errorf("read again: %+v, want %+v", got, begun)
+	}
 	if err := b.Set("p", Seen{Fleet: "f", Epoch: 2, Generation: 1}); err != nil { // a fleet that starts again
 		t.Fatal(err)
 	}

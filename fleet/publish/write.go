@@ -195,7 +195,7 @@ func (r *run) write(ctx context.Context, policy Policy) error {
 		if err := r.putReserved(ctx, policy.Lifetime, reserved); err != nil {
 			return err
 		}
-		v.index.Forget() // x goes on with what was read
+		v.index.Forget() // nothing reads its shards after this but who asks for them again
 		if c.announced != nil {
 			if err := c.announced(ctx); err != nil {
 				return err

@@ -35,7 +35,7 @@ func TestALayoutIsNoLargerThanItIsRead(t *testing.T) {
 		t.Fatal(err)
 	}
 	r.place.(*layout).most = int64(len(was)) + 10
-	if err := put("n1"); err == nil || !strings.Contains(err.Error(), "and no more than") {
+	if err := put("n1"); err == nil || !strings.Contains(err.Error(), "bytes that are read again") {
 		t.Errorf("%v", err)
 	}
 	if is, err := os.ReadFile(dir + "/index.json"); err != nil || string(is) != string(was) {

@@ -255,16 +255,28 @@ func (l *layout) begin() (*locked, error) {
 
 func (l *layout) write(x *index) error {
 	return durable.Fill(filepath.Join(l.dir, "index.json"), 0o644, func(f *os.File) error {
-		if err := x.write(f); err != nil {
+		if err := x.write(&upTo{f, l.most}); !errors.Is(err, errLarge) {
 			return err
 		}
-		size, err := f.Seek(0, io.SeekCurrent)
-		if err == nil && size > l.most {
-			err = cli.WithHint(fmt.Errorf("write %s/index.json: it would have %d bytes, and no more than %d are read again", l.dir, size, l.most),
-				"publish at a registry server, which has no such file")
-		}
-		return err
+		return cli.WithHint(fmt.Errorf("write %s/index.json: it would have more than the %d bytes that are read again", l.dir, l.most),
+			"publish at a registry server, which has no such file")
 	})
+}
+
+// upTo writes so many bytes, and no more.
+type upTo struct {
+	to   io.Writer
+	left int64
+}
+
+var errLarge = errors.New("too large")
+
+// Write implements [io.Writer].
+func (u *upTo) Write(p []byte) (int, error) {
+	if u.left -= int64(len(p)); u.left < 0 {
+		return 0, errLarge
+	}
+	return u.to.Write(p)
 }
 
 // OpenNamed is [Open] for a place that an operator named: no layout is made among other files.

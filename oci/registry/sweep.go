@@ -193,6 +193,9 @@ type within struct {
 }
 
 func (w within) Manifest(ctx context.Context, repo, reference, etag string) (oci.Response, error) {
+	if err := oci.CheckName(repo, reference); err != nil {
+		return oci.Response{}, err
+	}
 	if !oci.ValidDigest(reference) {
 		switch digest, open := w.layout.batched(repo, reference); {
 		case open && digest == "":

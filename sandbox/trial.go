@@ -35,7 +35,8 @@ func (t *Trial) Took(all time.Duration) string {
 	parts := plain.Each(t.Steps, func(s Step) string {
 		return plain.Sprintf("%s %.0f s (%.0f of a processor)", s.Name, s.Seconds, s.ProcessorSeconds)
 	})
-	return plain.Sprintf("took %.0f s: %s; the machine had %.0f s of a processor", all.Seconds(), strings.Join(parts, ", "), t.ProcessorSeconds)
+	return plain.Sprintf("took %.0f s: %s; the machine had %.0f s of a processor",
+		all.Seconds(), strings.Join(parts, ", "), t.ProcessorSeconds)
 }
 
 // Questions say what is asked of a node that is tried.

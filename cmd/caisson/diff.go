@@ -195,7 +195,8 @@ func (a *app) inspectNode(ctx context.Context, look *looking, ref, node string) 
 	if err != nil {
 		return err
 	}
-	return cmp.Or(a.show(found, func() { err = found.Write(a.out) }), err)
+	shown := a.show(found, func() { err = found.Write(a.out) })
+	return cmp.Or(shown, err)
 }
 
 func (a *app) historyCommand() *cobra.Command {

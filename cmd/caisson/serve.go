@@ -110,7 +110,8 @@ func (x *listening) open(verb, another string) (net.Listener, error) {
 // opened prints the address of a server, which programs wait for, and with -o json what it serves.
 func (a *app) opened(address string, served map[string]string) (err error) {
 	served["address"] = address
-	return cmp.Or(a.show(served, func() { _, err = fmt.Fprintln(a.out, address) }), err)
+	shown := a.show(served, func() { _, err = fmt.Fprintln(a.out, address) })
+	return cmp.Or(shown, err)
 }
 
 func (a *app) netbootServeCommand() *cobra.Command {

@@ -220,8 +220,8 @@ func (p *Provider) config(ctx context.Context) (oauth2.Config, *oidc.Provider, e
 		Scopes []string `json:"scopes_supported"`
 	}
 	_ = p.known.Claims(&said) // what is described otherwise lists none
-	if len(said.Scopes) == 0 || slices.Contains(said.Scopes, p.o.Claim) {
-		scopes = append(scopes, p.o.Claim)
+	if c := p.o.Claim; slices.Contains(said.Scopes, c) || len(said.Scopes) == 0 && c != "roles" && c != "sub" {
+		scopes = append(scopes, c)
 	}
 	return oauth2.Config{ClientID: p.o.Client, ClientSecret: p.o.Secret, Endpoint: p.known.Endpoint(),
 		RedirectURL: p.o.Callback, Scopes: scopes}, p.known, nil

@@ -5,6 +5,7 @@ package people
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"net/http"
 	"net/http/cookiejar"
 	"net/http/httptest"
@@ -181,6 +182,35 @@ func TestTexts(t *testing.T) {
 	}{{"ops", []string{"ops"}}, {[]any{"a", 1, "b", nil}, []string{"a", "b"}}, {nil, nil}, {7.0, nil}, {map[string]any{"ops": true}, nil}} {
 		if got := texts(c.claim); !slices.Equal(got, c.want) {
 			t.Errorf("%v: %v", c.claim, got)
+		}
+	}
+}
+
+// TestScopes: the scope of the claim's name is asked for where the provider has it, or does not say which
+// it has; some refuse a login for one that they do not know.
+func TestScopes(t *testing.T) {
+	for _, c := range []struct{ claim, supported, want string }{
+		{"groups", "", "openid profile groups"}, {"groups", `["openid","groups"]`, "openid profile groups"},
+		{"groups", `["openid","profile"]`, "openid profile"}, {"roles", "", "openid profile"}, {"roles", `["roles"]`, "openid profile roles"},
+	} {
+		mux := http.NewServeMux()
+		at := httptest.NewServer(mux)
+		mux.HandleFunc("/.well-known/openid-configuration", func(w http.ResponseWriter, _ *http.Request) {
+			said := fmt.Sprintf(`{"issuer":%q,"authorization_endpoint":%q,"token_endpoint":"x","jwks_uri":"x"`, at.URL, at.URL+"/login")
+			if c.supported != "" {
+				said += `,"scopes_supported":` + c.supported
+			}
+			fmt.Fprint(w, said+"}")
+		})
+		p := New(Options{Issuer: at.URL, Client: "x", Claim: c.claim})
+		begun, _, err := p.Begin(t.Context(), "/")
+		at.Close()
+		u, bad := url.Parse(begun)
+		if err := errors.Join(err, bad); err != nil {
+			t.Fatal(err)
+		}
+		if got := u.Query().Get("scope"); got != c.want {
+			t.Errorf("claim %s of %s: %q, want %q", c.claim, c.supported, got, c.want)
 		}
 	}
 }

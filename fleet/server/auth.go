@@ -101,7 +101,8 @@ func (s *Server) need(role Role, next http.HandlerFunc) http.Handler {
 			s.fail(w, http.StatusUnauthorized, query.NoTokens, "this needs a token of role %s, and the service was started without --tokens", role)
 		case who.Role == Nobody && req.Header.Get("Authorization") != "":
 			w.Header().Set("WWW-Authenticate", `Bearer realm="caisson"`)
-			s.fail(w, http.StatusUnauthorized, "token", "this needs a token of role %s, and the one given is not known, or its login has ended", role)
+			s.fail(w, http.StatusUnauthorized, "token", "this needs a token of role %s, and the one given is not known, or its login has ended",
+				role)
 		case who.Role == Nobody:
 			w.Header().Set("WWW-Authenticate", `Bearer realm="caisson"`)
 			s.fail(w, http.StatusUnauthorized, "token", "this needs a token of role %s", role)

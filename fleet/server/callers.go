@@ -293,7 +293,8 @@ func (l logins) fromProvider(w http.ResponseWriter, req *http.Request) {
 	role := l.s.o.People.role(who.Groups)
 	if role == Nobody {
 		if !who.Told {
-			l.s.o.Say("login: %s says nothing of %s's groups: the claim that --oidc-claim names is not there", l.s.o.People.Provider.Host(), who.Name)
+			l.s.o.Say("login: %s says nothing of %s's groups: the claim that --oidc-claim names is not there",
+				l.s.o.People.Provider.Host(), who.Name)
 		}
 		l.note(req, who, audit.Denied)
 		l.s.show(w, req, http.StatusForbidden, login, l.s.loginForm(to, who.Name+" is in no group that may do anything here."))

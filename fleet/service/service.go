@@ -85,6 +85,9 @@ func (o *Options) Serve(ctx context.Context, s server.Options, r *Reader) (err e
 	if s.People, err = o.People.open(&s, o.named(l, own)); err != nil {
 		return err
 	}
+	if s.People != nil {
+		own = o.named(l, own) // who begins a login by another name comes back without it
+	}
 	authorities, err := readAuthorities(o.Authorities)
 	if err != nil {
 		return err

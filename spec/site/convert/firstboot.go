@@ -30,7 +30,10 @@ func (r *reading) document() *tree.Value {
 	switch {
 	case found.Err() != nil:
 		p := found.Problems[0]
-		r.broken = report.Invalidf(cmp.Or(p.Hint, "is the file whole?"), "%s:%d:%d: %s", r.name, p.Line, p.Column, p.Message)
+		if p.Rule == "yaml" {
+			p.Hint = cmp.Or(p.Hint, "is the file whole?")
+		}
+		r.broken = report.Invalidf(p.Hint, "%s:%d:%d: %s", r.name, p.Line, p.Column, p.Message)
 	case len(docs) == 0 || docs[0].Kind == tree.Null:
 		r.miss(1, "", "it is not a map")
 	case docs[0].Kind != tree.Mapping:

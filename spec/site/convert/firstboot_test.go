@@ -122,6 +122,15 @@ func TestNotAMap(t *testing.T) {
 			t.Errorf("%q: %+v, %v", data, r, err)
 		}
 	}
+	for data, hint := range map[string]string{"#cloud-config\na: [\n": "is the file whole?", "#cloud-config\na: b\na: c\n": "", "#cloud-config\n\ta: b\n": "indent with spaces"} {
+		var hinted interface{ Hint() string }
+		if _, err := Import([]File{{Name: "x", Data: []byte(data)}}); !errors.As(err, &hinted) || !strings.HasPrefix(hinted.Hint(), hint) || hint == "" && hinted.Hint() != "" {
+			t.Errorf("%q: %v, want the hint %q", data, err, hint)
+		}
+	}
+	if r, err := Import([]File{{Name: "x", Data: []byte("#cloud-config-archive\n- {type: text/cloud-config, content: x}\n")}}); err == nil || !strings.Contains(err.Error(), "unknown kind") {
+		t.Errorf("an archive: %+v, %v", r, err)
+	}
 	r, err := Import([]File{{Name: "x", Data: []byte("#cloud-config\n")}})
 	if err != nil || len(r.Conf) != 0 || r.Missed() != 1 {
 		t.Errorf("an empty one: %+v, %v", r, err)

@@ -25,6 +25,7 @@ import (
 	"github.com/caisson-os/caisson/fleet/view"
 	"github.com/caisson-os/caisson/internal/cli"
 	"github.com/caisson-os/caisson/internal/plain"
+	"github.com/caisson-os/caisson/oci/sign"
 	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/spec/site"
 	"github.com/caisson-os/caisson/spec/site/inventory"
@@ -330,6 +331,8 @@ func (a *app) fleetReplace(ctx context.Context, x *replacing, files []string, no
 	case !named && x.recipient+x.key == "" && !x.dry:
 		return cli.Usage("'caisson unknown' and the page /replace/"+node+" list machines; --dry-run says what the present one has",
 			"which machine comes? --machine, --mac or --uuid says it, and --recipient and --report-key what another disk brought")
+	case x.key != "" && !sign.IsID(x.key):
+		return cli.Usage("'caisson-agent report' on the new machine prints it", "--report-key %q is not the id of a key", x.key)
 	case x.sameDisk && x.recipient+x.key != "":
 		return cli.Usage("", "--same-disk says that both keys stay: give no other one")
 	}

@@ -5,7 +5,6 @@ package hub
 import (
 	"context"
 	"fmt"
-	"regexp"
 	"slices"
 	"time"
 
@@ -17,6 +16,7 @@ import (
 	"github.com/caisson-os/caisson/internal/cli"
 	"github.com/caisson-os/caisson/internal/digest"
 	"github.com/caisson-os/caisson/internal/plain"
+	"github.com/caisson-os/caisson/oci/sign"
 	"github.com/caisson-os/caisson/spec"
 )
 
@@ -211,7 +211,7 @@ func (h *Hub) Accept(ctx context.Context, name, key, by string) error {
 	switch {
 	case old == nil:
 		return ErrNoNode
-	case !keyID.MatchString(key):
+	case !sign.IsID(key):
 		return &RefusedError{fmt.Sprintf("%.60q is not the id of a key, as caisson-agent report prints it", key)}
 	}
 	last, offered, err := h.o.Store.Reports(ctx, name)
@@ -243,9 +243,6 @@ func (h *Hub) Accept(ctx context.Context, name, key, by string) error {
 	w.addEvent(now, name, by+" accepted the key "+key+": it counts from its next report on")
 	return w.write(ctx)
 }
-
-// keyID matches the id of a key: a SHA-256 in base64.
-var keyID = regexp.MustCompile(`^[A-Za-z0-9+/]{43}=$`)
 
 // acceptKey makes the key that counts already the one that an operator accepted: of the
 // grade that it says to be of, and before which no earlier one comes back.

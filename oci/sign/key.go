@@ -148,6 +148,12 @@ func spki(pub crypto.PublicKey) (text []byte, id string, err error) {
 	return pem.EncodeToMemory(&pem.Block{Type: "PUBLIC KEY", Bytes: der}), base64.StdEncoding.EncodeToString(sum[:]), nil
 }
 
+// IsID reports whether a text can be the id of a key: a SHA-256 in base64.
+func IsID(text string) bool {
+	sum, err := base64.StdEncoding.Strict().DecodeString(text)
+	return err == nil && len(sum) == sha256.Size && len(text) == base64.StdEncoding.EncodedLen(sha256.Size)
+}
+
 // p256 is ECDSA over P-256 with SHA-256, the signature in ASN.1. Another algorithm
 // is a file like this one, a case in [NewVerifier] and, for keys in files, one in
 // oci/keys.

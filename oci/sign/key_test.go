@@ -53,3 +53,18 @@ func TestKeysAreReadOnce(t *testing.T) {
 	}
 	group.Wait()
 }
+
+// TestIsID: the id of a key is one; what is shorter, longer, of another alphabet or in two lines is not.
+func TestIsID(t *testing.T) {
+	key, err := Generate()
+	if err != nil {
+		t.Fatal(err)
+	}
+	id := VerifierOf(key).ID()
+	for text, want := range map[string]bool{id: true, "": false, "bad": false, id[1:]: false, id + "A": false, id[:20] + "\n" + id[20:]: false,
+		"-" + id[1:]: false, id[:43]: false} {
+		if IsID(text) != want {
+			t.Errorf("%q: %v", text, !want)
+		}
+	}
+}

@@ -5,7 +5,6 @@ package main
 import (
 	"cmp"
 	"context"
-	"encoding/hex"
 	"fmt"
 	"os"
 	"os/user"
@@ -16,13 +15,10 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/caisson-os/caisson/builder/release"
-	"github.com/caisson-os/caisson/fleet/attest"
 	"github.com/caisson-os/caisson/fleet/git"
 	"github.com/caisson-os/caisson/fleet/mirror"
 	"github.com/caisson-os/caisson/fleet/publish"
 	"github.com/caisson-os/caisson/internal/cli"
-	"github.com/caisson-os/caisson/media"
-	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/spec/site"
 )
 
@@ -416,87 +412,4 @@ func (a *app) copy(ctx context.Context, f copyFlags, src, dst string) error {
 		result, err = m.Fleet(ctx)
 	}
 	return a.printTold(result, err)
-}
-
-func (a *app) verifyCommand() *cobra.Command {
-	var nodes []string
-	var images bool
-	var look looking
-	c := verb("verify", func(c *cobra.Command, args []string) error {
-		if err := look.trustsSomebody(args[0]); err != nil {
-			return err
-		}
-		p, err := look.publisher(a, args[0], nil)
-		if err != nil {
-			return err
-		}
-		if keys := len(look.whom.keys); keys > 1 && look.whom.threshold == 0 {
-			a.say("no --threshold: all %d keys must have signed", keys)
-		}
-		p.Images = images
-		report, err := p.Verify(c.Context(), *p.Trust, nodes)
-		if err = a.print(report, err); err == nil && !report.OK() {
-			return cli.Refused("verification failed: nodes would refuse part of it, or it is not what fleet:index says")
-		}
-		return err
-	})
-	f := c.Flags()
-	look.flags(a, f)
-	f.StringArrayVar(&look.whom.keys, "key", nil, "the same as --trust")
-	f.StringArrayVar(&nodes, "node", nil, "verify this node only; may be repeated")
-	f.BoolVar(&images, "images", false, "read the images of the layers, too")
-	return c
-}
-
-// quoteFlags are the flags of verify-quote.
-type quoteFlags struct {
-	node, nonce   string
-	like, loaders []string
-	look          looking
-}
-
-func (a *app) verifyQuoteCommand() *cobra.Command {
-	var f quoteFlags
-	c := verb("verify-quote", func(c *cobra.Command, args []string) error { return a.verifyQuote(c.Context(), args[0], args[1], f) })
-	c.Flags().StringVar(&f.node, "node", "", "the node that the machine is to be")
-	c.Flags().StringVar(&f.nonce, "nonce", "", "`HEX` that the machine was asked with")
-	c.Flags().StringArrayVar(&f.like, "like", nil, "`FILE` with a quote of this machine that was accepted; may be repeated")
-	c.Flags().StringArrayVar(&f.loaders, "loader", nil, "`FILE` of a loader, as 'caisson image --out FILE.efi' writes it; may be repeated")
-	requireFlags(c, "node", "nonce")
-	f.look.flags(a, c.Flags())
-	return c
-}
-
-func (a *app) verifyQuote(ctx context.Context, file, ref string, f quoteFlags) error {
-	nonce, err := hex.DecodeString(f.nonce)
-	if err != nil || len(nonce) < spec.MinNonce {
-		return cli.Usage("give the same as to 'caisson-agent quote'",
-			"--nonce %.80q: %d bytes or more in hexadecimal are wanted", f.nonce, spec.MinNonce)
-	}
-	q, err := attest.ReadQuote(file)
-	if err != nil {
-		return err
-	}
-	known := attest.Known{Node: f.node}
-	if err := known.AddFiles(f.loaders, media.Measure); err != nil {
-		return err
-	}
-	if err := known.AcceptFiles(f.like); err != nil {
-		return err
-	}
-	fleet, err := f.look.open(ctx, a, ref)
-	if err != nil {
-		return err
-	}
-	if known.Roots, err = attest.Given(ctx, fleet, f.node); err != nil {
-		return err
-	}
-	v := attest.Verify(q, nonce, known)
-	if err := a.print(v, nil); err != nil {
-		return err
-	}
-	if !v.Attested {
-		return cli.Refused("%s is not attested: %s", v.Node, v.Why)
-	}
-	return nil
 }

@@ -53,7 +53,7 @@ func newTags(t *testing.T) (*tags, string) {
 			w.WriteHeader(http.StatusInsufficientStorage)
 			return
 		}
-		proxy.ServeHTTP(w, q.WithContext(context.WithoutCancel(q.Context()))) // what was begun ends here, whoever waits for it
+		proxy.ServeHTTP(w, q.WithContext(context.WithoutCancel(q.Context()))) // a request that was begun ends here, also where its sender left
 	}))
 	t.Cleanup(server.Close)
 	return s, strings.TrimPrefix(server.URL, "http://")

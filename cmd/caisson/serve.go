@@ -349,7 +349,7 @@ func (v *serving) options(a *app) (o server.Options, err error) {
 	o = server.Options{TLS: v.http.CertFile != "", Unproven: v.unproven, Registry: v.from, Names: v.names, Version: version, Say: a.say}
 	if v.tokens != "" {
 		if o.Tokens, err = server.OpenTokens(v.tokens); err != nil {
-			return o, cli.WithHint(err, "'caisson fleet token NAME --role operator --tokens "+v.tokens+"' makes one")
+			return o, cli.WithHint(err, cmp.Or(cli.HintOf(err), "'caisson fleet token NAME --role operator --tokens "+v.tokens+"' makes one"))
 		}
 	}
 	var list string

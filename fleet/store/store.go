@@ -127,7 +127,8 @@ func openPostgres(ctx context.Context, name string) (*Store, error) {
 func ready(ctx context.Context, s *Store) (*Store, error) {
 	s.db.SetMaxOpenConns(8)
 	if err := s.db.PingContext(ctx); err != nil {
-		return nil, errors.Join(fmt.Errorf("open database %s: %w", s.place, err), s.db.Close())
+		err = fmt.Errorf("open database %s: %w", s.place, err)
+		return nil, errors.Join(cli.WithHint(err, "--db names it: is it running, and may this user open it?"), s.db.Close())
 	}
 	return s, nil
 }

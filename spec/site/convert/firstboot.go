@@ -210,6 +210,12 @@ func (r *reading) file(at int, f file) {
 		r.nested(at, f, readSysctl)
 	case dir == "/etc/security/limits.d" || f.path == "/etc/security/limits.conf":
 		r.nested(at, f, readLimits)
+	case f.path == "/etc/fstab":
+		r.nested(at, f, readFstab)
+	case dir == "/etc/modules-load.d" || f.path == "/etc/modules":
+		r.nested(at, f, readModulesLoad)
+	case dir == "/etc/netplan":
+		r.nested(at, f, readNetplan)
 	case !strings.HasPrefix(f.path, "/etc/"):
 		r.miss(at, what, "a site has files below /etc only: put others into a package")
 	default:
@@ -238,7 +244,7 @@ func (f file) without() string {
 func (r *reading) nested(at int, f file, parse func(*reading)) {
 	in := &reading{name: r.name + ":" + f.path, data: f.content}
 	parse(in)
-	r.items = append(r.items, in.items...)
+	r.items, r.broken = append(r.items, in.items...), cmp.Or(r.broken, in.broken)
 	switch why := f.without(); {
 	case len(in.items) == 0:
 		r.miss(at, "file "+f.path, "it says nothing, and would hide the file of its name that a package brings")

@@ -288,8 +288,12 @@ func readCloudConfig(r *reading) {
 }
 
 func (r *reading) cloudUser(u *tree.Value) {
-	if u.Kind == tree.Scalar {
-		r.miss(line(u), "user "+u.Text, "only the image knows who that is")
+	switch {
+	case u.Kind == tree.Scalar && u.Text == "default":
+		r.miss(line(u), "user default", "only the image knows who that is")
+		return
+	case u.Kind == tree.Scalar:
+		r.account(line(u), account{name: u.Text})
 		return
 	}
 	name := text(u, "name")

@@ -66,6 +66,8 @@ var others = []struct {
 	{"10-lan.network", "networkd", "[Match]\nMACAddress=52:54:00:00:00:01\n[Link]\nMTUBytes=9000\nARP=no\n[Network]\nDHCP=ipv6\nAddress=192.0.2.5/24\nGateway=192.0.2.1\nDNS=192.0.2.53 192.0.2.54\nVLAN=v7\n[Route]\nDestination=198.51.100.0/24\nGateway=192.0.2.9\n[Route]\nDestination=203.0.113.0/24\nTable=9\n",
 		`{"machine":{"network":{"dns":["192.0.2.53","192.0.2.54"],"interfaces":[{"addresses":["192.0.2.5/24"],"dhcp":"ipv6","gateway":"192.0.2.1","mac":"52:54:00:00:00:01","mtu":"9000","routes":[{"to":"198.51.100.0/24","via":"192.0.2.9"}]}]}}}`,
 		[]string{"5: it has no counterpart", "11: write an entry of network.interfaces with vlan:", "16: a route of a site has no Table", "17: a route of a site has no Table"}},
+	{"c.yaml", "cloud-config", "#cloud-config\nwrite_files:\n- {path: /etc/netplan/a.yaml, content: \"network: {version: 2, ethernets: {eno1: {dhcp4: true, mtu: 9000}}}\"}\n",
+		`{"machine":{"network":{"interfaces":[{"dhcp":"ipv4","mtu":"9000","name":"eno1"}]}}}`, nil},
 	{"eth.network", "networkd", "[Match]\nName=eth*\n[Network]\nDHCP=yes\n", `{"conf":{}}`, []string{"1: a site names interfaces"}},
 	{"eth.network", "networkd", "[Match]\nName=eth0\n[Network]\nAddress=192.0.2.5\n", `{"conf":{}}`, []string{"2: a site refuses it", "4: a site refuses it"}},
 	{"eth.network", "networkd", "[Match]\nName=eth0\n[Link]\nRequiredForOnline=no\n[Network]\nDHCP=yes\n",

@@ -128,7 +128,7 @@ func ready(ctx context.Context, s *Store) (*Store, error) {
 	s.db.SetMaxOpenConns(8)
 	if err := s.db.PingContext(ctx); err != nil {
 		err = fmt.Errorf("open database %s: %w", s.place, err)
-		return nil, errors.Join(cli.WithHint(err, "--db names it: is it running, and may this user open it?"), s.db.Close())
+		return nil, errors.Join(cli.WithHint(err, "is the database of --db running, and may its user open it?"), s.db.Close())
 	}
 	return s, nil
 }

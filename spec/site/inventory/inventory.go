@@ -190,8 +190,8 @@ type inventoryClusterDoc struct {
 // ClusterDoc says which Nodes of a cluster are nodes of the fleet, and what of them counts.
 type ClusterDoc struct {
 	Labels []shape.Text `site:"labels" doc:"labels of the Nodes, each as KEY=VALUE or KEY; a Node needs all of them; every Node when absent"`
-	Trust  []shape.Text `site:"trustKubeletLabels" doc:"keys of labels that count though a kubelet may set them on its own Node; when absent, only those below node-restriction.kubernetes.io/"`
-	UUIDs  shape.Flag   `site:"trustKubeletUUIDs" doc:"use the systemUUID that a kubelet reports as an identifier of its node, where the site gives none"`
+	Trust  []shape.Text `site:"trustKubeletLabels" doc:"labels that count beside node-restriction.kubernetes.io/, though kubelets may set them"`
+	UUIDs  shape.Flag   `site:"trustKubeletUUIDs" doc:"use the systemUUID of a kubelet as an identifier of its node, where the site gives none"`
 	At     report.Pos
 }
 

@@ -68,7 +68,8 @@ const maxProfile = 1 << 20
 // profileHead finds where a profile begins: its name, after the word profile or
 // as a path or quoted text, and its brace. The layer's apparmor_parser is the
 // judge of the text; this only finds names that two files would fight over.
-var profileHead = regexp.MustCompile(`(?m)^[ \t]*(?:profile[ \t]+("[^"\n]+"|[^\s{("]+)|("/[^"\n]+"|/[^\s{("]+))[^\n{}#,;]*(?:flags[ \t]*=[ \t]*\([^)\n]*\))?[ \t]*\{`)
+var profileHead = regexp.MustCompile(`(?m)^[ \t]*(?:profile[ \t]+("[^"\n]+"|[^\s{("]+)|("/[^"\n]+"|/[^\s{("]+))` +
+	`[^\n{}#,;]*(?:flags[ \t]*=[ \t]*\([^)\n]*\))?[ \t]*\{`)
 
 func (c *Checker) apparmor(v *tree.Value, f *Fragment) {
 	if q := v.Get("complain_mode"); q != nil && q.Kind == tree.Scalar && !q.Plain && q.Text == "false" {

@@ -28,16 +28,16 @@ type execDoc struct {
 	Blocking      shape.Text          `site:"blocking_policy" doc:"foreground (when absent), foreground_halt_pod_on_failure or background"`
 	Timeout       shape.Text          `site:"timeout" doc:"seconds; 1800 when absent"`
 	RerunInterval shape.Text          `site:"rerun_interval" doc:"seconds between runs, at least 60, or infinity; about a minute when absent"`
-	RetryInterval shape.Text          `site:"retry_interval" doc:"seconds between runs after a failure; when absent, rerun_interval, or 60 without that"`
+	RetryInterval shape.Text          `site:"retry_interval" doc:"seconds between runs after a failure; rerun_interval when absent, else 60"`
 	RerunPersist  *shape.Flag         `site:"rerun_interval_persist" doc:"false: forget at boot when the script ran"`
 	RetryPersist  *shape.Flag         `site:"retry_interval_persist" doc:"false: forget at boot when the script failed"`
 	RerunMax      shape.Text          `site:"rerun_max_count" doc:"how often the script is run again after a success, per boot, or infinite"`
 	RetryMax      shape.Text          `site:"retry_max_count" doc:"how often the script is tried again after a failure, per boot, or infinite"`
-	Once          shape.Text          `site:"once" enum:"per-root,per-machine" doc:"what never and once_successfully count by; per-root when absent"`
+	Once          shape.Text          `site:"once" enum:"per-root,per-machine" doc:"scope of never and once_successfully; per-root when absent"`
 	Revert        shape.Block         `site:"revert" doc:"script that undoes this one, run when the entry is removed"`
 	RevertFile    shape.Text          `site:"revert_file" doc:"file beside the site that holds revert"`
-	OnFailure     shape.Text          `site:"onFailure" enum:"degrade,rollback" doc:"rollback takes a live change back when the script fails; degrade when absent"`
-	MemoryMax     shape.Text          `site:"memoryMax" doc:"memory that the script and all that it starts may use, as in 256M; above it systemd ends them"`
+	OnFailure     shape.Text          `site:"onFailure" enum:"degrade,rollback" doc:"rollback takes a live change back; degrade when absent"`
+	MemoryMax     shape.Text          `site:"memoryMax" doc:"memory of the script and all it starts, as in 256M; above it systemd ends them"`
 	CPUQuota      shape.Text          `site:"cpuQuota" doc:"share of a processor, as in 50%; 200% are two"`
 	TasksMax      shape.Text          `site:"tasksMax" doc:"processes and threads that the script may have at once"`
 	ScriptTimeout shape.Text          `site:"script_timeout" doc:"older name of timeout"`

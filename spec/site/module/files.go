@@ -24,7 +24,7 @@ type fileDoc struct {
 	Path    shape.Text  `site:"path" doc:"absolute path below /etc; the entry's name when absent"`
 	Content shape.Block `site:"content" doc:"the file's text"`
 	File    shape.Text  `site:"file" doc:"file beside the site that holds the text, instead of content"`
-	Secret  shape.Text  `site:"secret" doc:"name of the secret that is the file's content, see docs/secrets.md; the path is a link to a file in memory"`
+	Secret  shape.Text  `site:"secret" doc:"name of the secret that is the content, see docs/secrets.md; the path links to a file in memory"`
 	Owner   shape.Text  `site:"owner" doc:"name or number; root when absent"`
 	Group   shape.Text  `site:"group" doc:"name or number; root when absent"`
 	Mode    shape.Text  `site:"mode" doc:"octal permissions; 0644 when absent, 0400 of a secret"`
@@ -194,7 +194,8 @@ type directory struct {
 var (
 	dotConf  = ending(".conf")
 	runParts = regexp.MustCompile(`^[A-Za-z0-9_-]+$`).MatchString
-	taboo    = regexp.MustCompile(`~$|,v$|\.(bak|cfsaved|disabled|dpkg-(bak|del|dist|new|old|tmp)|ignored|old|orig|rej|rhn-cfg-tmp-.*|rpm(new|orig|save)|swp|ucf-(dist|new|old)|v)$`)
+	taboo    = regexp.MustCompile(`~$|,v$|\.(bak|cfsaved|disabled|dpkg-(bak|del|dist|new|old|tmp)|ignored|old|orig|` +
+		`rej|rhn-cfg-tmp-.*|rpm(new|orig|save)|swp|ucf-(dist|new|old)|v)$`)
 )
 
 const byRunParts = "run-parts(8) runs names of letters, digits, _ and - only"

@@ -25,7 +25,7 @@ type uamliteDoc struct {
 type userDoc struct {
 	Name     shape.Text     `site:"user_name,required"`
 	Sudo     shape.Flag     `site:"user_sudo"`
-	Password valueDoc       `site:"user_crypt_passwd" doc:"crypt(5) hash, * or !; * when absent; {secret: NAME} is one that is sealed to each node, and in no layer"`
+	Password valueDoc       `site:"user_crypt_passwd" doc:"crypt(5) hash, * (when absent) or !; {secret: NAME}: sealed to a node, in no layer"`
 	Keys     *[]shape.Block `site:"user_sshkeys" doc:"whole content of authorized_keys; [Unmanaged] or [] leaves it alone, absent empties it"`
 	UID      shape.Number   `site:"user_uid" doc:"number of the user; the ledger gives one when absent"`
 	Groups   []shape.Text   `site:"user_groups" doc:"further groups"`

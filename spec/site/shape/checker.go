@@ -47,11 +47,7 @@ func (c *Checker) Push(name string) { c.Path = append(c.Path, name) }
 func (c *Checker) Pop() { c.Path = c.Path[:len(c.Path)-1] }
 
 // In does f inside a field.
-func (c *Checker) In(name string, f func()) {
-	c.Push(name)
-	f()
-	c.Pop()
-}
+func (c *Checker) In(name string, f func()) { c.Within([]string{name}, f) }
 
 func (c *Checker) problem(severity string, at report.Pos, rule, hint, format string, args ...any) {
 	path := JoinPath(c.Path)

@@ -99,7 +99,7 @@ func (c *Checker) decodeStruct(v *tree.Value, target reflect.Value) {
 	given := map[string]bool{}
 	defer func(as string) { c.as = as }(c.as)
 	for _, f := range v.Fields {
-		i := slices.IndexFunc(fields, func(s structField) bool { return s.name == f.Key })
+		i := slices.IndexFunc(fields, func(s Field) bool { return s.Name == f.Key })
 		if i < 0 {
 			c.unknown(f, fields)
 			continue
@@ -108,9 +108,9 @@ func (c *Checker) decodeStruct(v *tree.Value, target reflect.Value) {
 		c.Push(f.Key)
 		c.as = fields[i].as
 		into := target.FieldByIndex(fields[i].index)
-		read, plain := into, into.Type() != fields[i].typ
+		read, plain := into, into.Type() != fields[i].Type
 		if plain {
-			read = reflect.New(fields[i].typ).Elem()
+			read = reflect.New(fields[i].Type).Elem()
 		}
 		c.Decode(f.Val, read.Addr().Interface())
 		if t, ok := read.Interface().(Text); ok && fields[i].enum != nil && t.Set() && !slices.Contains(fields[i].enum, t.S) {
@@ -122,25 +122,25 @@ func (c *Checker) decodeStruct(v *tree.Value, target reflect.Value) {
 		c.Pop()
 	}
 	for _, f := range fields {
-		if f.required && !given[f.name] {
+		if f.required && !given[f.Name] {
 			hint := ""
 			if f.as != "" {
-				hint = "as in " + f.name + ": " + f.as
+				hint = "as in " + f.Name + ": " + f.as
 			}
-			c.Errorf(v.At, "required", hint, "%q is missing", f.name)
+			c.Errorf(v.At, "required", hint, "%q is missing", f.Name)
 		}
 	}
 }
 
 // foreign reports a map that has none of the fields, where the type knows what is meant.
-func (c *Checker) foreign(v *tree.Value, t reflect.Type, fields []structField) bool {
+func (c *Checker) foreign(v *tree.Value, t reflect.Type, fields []Field) bool {
 	e, ok := reflect.New(t).Interface().(exampler)
 	if !ok || len(v.Fields) == 0 || v.At.Src != nil && v.At.Src.Lenient {
 		return false
 	}
 	for _, f := range v.Fields {
-		if slices.ContainsFunc(fields, func(s structField) bool {
-			return s.name == f.Key || plain.Nearest(f.Key, slices.Values([]string{s.name})) != ""
+		if slices.ContainsFunc(fields, func(s Field) bool {
+			return s.Name == f.Key || plain.Nearest(f.Key, slices.Values([]string{s.Name})) != ""
 		}) {
 			return false
 		}
@@ -154,16 +154,16 @@ func (c *Checker) foreign(v *tree.Value, t reflect.Type, fields []structField) b
 }
 
 // unknown is Unknown for a struct: a key of one of its fields has a place.
-func (c *Checker) unknown(f tree.Field, fields []structField) {
+func (c *Checker) unknown(f tree.Field, fields []Field) {
 	names := fieldNames(fields)
 	if plain.Nearest(f.Key, slices.Values(names)) == "" {
 		for _, s := range fields {
-			t := s.typ
+			t := s.Type
 			if t.Kind() == reflect.Pointer {
 				t = t.Elem()
 			}
 			if t.Kind() == reflect.Struct && slices.Contains(fieldNames(structFields(t)), f.Key) {
-				c.UnknownBelow(f, s.name)
+				c.UnknownBelow(f, s.Name)
 				return
 			}
 		}
@@ -188,21 +188,22 @@ func (c *Checker) unknownKey(f tree.Field, hint string) {
 	c.problem(severity, f.At, "unknown-key", hint, "unknown key %q", f.Key)
 }
 
-// structField holds a field's properties by its tag.
-type structField struct {
-	name     string
-	index    []int
-	typ      reflect.Type
+// Field is one key of a map: a struct's field, by its tag, or an entry of a table.
+type Field struct {
+	Name string
+	Type reflect.Type // authored type
+	Doc  string
+
+	index    []int // of a struct's
 	required bool
 	enum     []string
-	doc      string
 	as       string // an example of its value
 }
 
 // structFields returns the fields of a type, which are not to be changed.
-func structFields(t reflect.Type) []structField {
+func structFields(t reflect.Type) []Field {
 	if known, ok := fieldsOf.Load(t); ok {
-		return known.([]structField)
+		return known.([]Field)
 	}
 	out := readFields(t)
 	fieldsOf.Store(t, out)
@@ -212,12 +213,12 @@ func structFields(t reflect.Type) []structField {
 // fieldsOf has the fields of each type that was asked for: tags are read once.
 var fieldsOf sync.Map
 
-func readFields(t reflect.Type) []structField {
-	var out []structField
+func readFields(t reflect.Type) []Field {
+	var out []Field
 	for i := range t.NumField() {
 		if t.Field(i).Anonymous {
 			for _, f := range structFields(t.Field(i).Type) {
-				if !slices.Contains(fieldNames(out), f.name) { // else the outer struct has its own
+				if !slices.Contains(fieldNames(out), f.Name) { // else the outer struct has its own
 					f.index = append([]int{i}, f.index...)
 					out = append(out, f)
 				}
@@ -233,8 +234,8 @@ func readFields(t reflect.Type) []structField {
 			continue
 		}
 		form, required := strings.CutPrefix(rest, "required")
-		f := structField{name: name, index: []int{i}, typ: written(t.Field(i).Type, strings.TrimPrefix(form, ",")),
-			required: required, doc: tag.Get("doc"), as: tag.Get("as")}
+		f := Field{Name: name, index: []int{i}, Type: written(t.Field(i).Type, strings.TrimPrefix(form, ",")),
+			required: required, Doc: tag.Get("doc"), as: tag.Get("as")}
 		if e := tag.Get("enum"); e != "" {
 			f.enum = strings.Split(e, ",")
 		}
@@ -243,8 +244,8 @@ func readFields(t reflect.Type) []structField {
 	return out
 }
 
-func fieldNames(fields []structField) []string {
-	return plain.Each(fields, func(f structField) string { return f.name })
+func fieldNames(fields []Field) []string {
+	return plain.Each(fields, func(f Field) string { return f.Name })
 }
 
 // readers are the types that read plain fields, by the kind of the field or by the form that
@@ -319,16 +320,8 @@ func (c *Checker) ValidIn(at report.Pos, v *tree.Value, err error) bool {
 	return c.ValidFields(at, places, err)
 }
 
-// Field is one key of a map whose keys come from a table instead of a struct.
-type Field struct {
-	Name string
-	Type reflect.Type // authored type, as a struct's field would have it
-	Doc  string
-}
-
 // DecodeFields returns the values of a map, each a pointer to its field's type;
-// what has no field is unknown. A key that
-// is not written, or is null, has no value.
+// what has no field is unknown. A key that is not written, or is null, has no value.
 func (c *Checker) DecodeFields(v *tree.Value, fields []Field) map[string]any {
 	out := map[string]any{}
 	if v == nil || v.Kind == tree.Null || !c.Want(v, tree.Mapping) {
@@ -337,7 +330,7 @@ func (c *Checker) DecodeFields(v *tree.Value, fields []Field) map[string]any {
 	for _, f := range v.Fields {
 		i := slices.IndexFunc(fields, func(s Field) bool { return s.Name == f.Key })
 		if i < 0 {
-			c.Unknown(f, plain.Each(fields, func(s Field) string { return s.Name }))
+			c.Unknown(f, fieldNames(fields))
 			continue
 		}
 		if f.Val.Kind == tree.Null {
@@ -348,26 +341,4 @@ func (c *Checker) DecodeFields(v *tree.Value, fields []Field) map[string]any {
 		out[f.Key] = into
 	}
 	return out
-}
-
-// Fields returns the schema of a map with these keys, under a name of its own.
-func (g *Generator) Fields(name string, fields []Field) any {
-	if _, ok := g.defs[name]; ok {
-		return map[string]any{"$ref": "#/$defs/" + name}
-	}
-	g.defs[name] = nil // it may contain itself
-	properties := map[string]any{}
-	for _, f := range fields {
-		s := g.OrNull(g.Of(f.Type, false))
-		if f.Doc != "" {
-			s = withDoc(s, f.Doc)
-		}
-		properties[f.Name] = s
-		g.alsoAppended(properties, f.Name)
-	}
-	out := map[string]any{"type": "object", "properties": properties}
-	if !g.values {
-		out["additionalProperties"] = false
-	}
-	return g.define(name, out)
 }

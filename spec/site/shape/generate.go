@@ -23,7 +23,7 @@ func Kind[T any]() string { return Document{Type: reflect.TypeFor[T]()}.Kind() }
 // Kind returns what the document says in its field kind, "" where it has none.
 func (d Document) Kind() string {
 	for _, f := range structFields(d.Type) {
-		if f.name == "kind" && len(f.enum) == 1 {
+		if f.Name == "kind" && len(f.enum) == 1 {
 			return f.enum[0]
 		}
 	}
@@ -35,7 +35,7 @@ func (d Document) Kind() string {
 // editor holds each to its own part.
 func Schema(id, title string, lenient bool, first Document, others ...Document) ([]byte, error) {
 	g := Generator{defs: map[string]any{}, types: map[string]reflect.Type{}, values: lenient, whole: first.Whole}
-	out := g.structure(first.Type, false)
+	out := g.object(structFields(first.Type), false)
 	// a document is a whole
 	maps.DeleteFunc(out["properties"].(map[string]any), func(name string, _ any) bool { return strings.HasPrefix(name, "+") })
 	for _, o := range others {
@@ -90,11 +90,7 @@ func (g *Generator) Of(t reflect.Type, partial bool) any {
 			panic(other.String() + " and " + t.String() + " have one name in the schema")
 		}
 		g.types[name] = t
-		if _, ok := g.defs[name]; !ok {
-			g.defs[name] = nil // it may contain itself
-			g.defs[name] = g.structure(t, partial)
-		}
-		return map[string]any{"$ref": "#/$defs/" + name}
+		return g.named(name, structFields(t), partial)
 	case reflect.Interface:
 		return map[string]any{}
 	}
@@ -120,23 +116,34 @@ func defName(t reflect.Type, partial bool) string {
 	return name
 }
 
-func (g *Generator) structure(t reflect.Type, partial bool) map[string]any {
+// Fields returns the schema of a map with these keys, under a name of its own.
+func (g *Generator) Fields(name string, fields []Field) any { return g.named(name, fields, false) }
+
+func (g *Generator) named(name string, fields []Field, partial bool) any {
+	if _, ok := g.defs[name]; !ok {
+		g.defs[name] = nil // it may contain itself
+		g.defs[name] = g.object(fields, partial)
+	}
+	return map[string]any{"$ref": "#/$defs/" + name}
+}
+
+func (g *Generator) object(fields []Field, partial bool) map[string]any {
 	properties, required := map[string]any{}, []string{}
-	for _, f := range structFields(t) {
+	for _, f := range fields {
 		s := any(map[string]any{"enum": f.enum})
 		if f.enum == nil {
-			s = g.Of(f.typ, false)
+			s = g.Of(f.Type, false)
 		}
 		if !f.required || partial {
 			s = g.OrNull(s)
 		}
-		if f.doc != "" {
-			s = withDoc(s, f.doc)
+		if f.Doc != "" {
+			s = withDoc(s, f.Doc)
 		}
-		properties[f.name] = s
-		g.alsoAppended(properties, f.name)
+		properties[f.Name] = s
+		g.alsoAppended(properties, f.Name)
 		if f.required && !partial {
-			required = append(required, f.name)
+			required = append(required, f.Name)
 		}
 	}
 	out := map[string]any{"type": "object", "properties": properties}

@@ -29,12 +29,12 @@ func instead(v *tree.Value, t reflect.Type) string {
 		}
 	case t.Kind() == reflect.Slice && v.Kind == tree.Mapping && t.Elem().Kind() == reflect.Struct && len(v.Fields) > 0:
 		fields := structFields(t.Elem())
-		first := slices.IndexFunc(fields, func(f structField) bool { return f.required })
-		if slices.ContainsFunc(fields, func(f structField) bool { return f.name == v.Fields[0].Key }) {
+		first := slices.IndexFunc(fields, func(f Field) bool { return f.required })
+		if slices.ContainsFunc(fields, func(f Field) bool { return f.Name == v.Fields[0].Key }) {
 			return "write a list: an entry begins with -"
 		}
 		if first >= 0 {
-			return "write a list: - {" + fields[first].name + ": " + Quoted(v.Fields[0].Key) + ", …}"
+			return "write a list: - {" + fields[first].Name + ": " + Quoted(v.Fields[0].Key) + ", …}"
 		}
 	case t.Kind() == reflect.Struct && v.Kind == tree.Sequence && len(v.List) == 1 && v.List[0].Kind == tree.Mapping:
 		return "leave the - out: it is not a list"
@@ -98,9 +98,9 @@ func element(v *tree.Value, t reflect.Type) string {
 	case scalar(t):
 		return Quoted(v.Text)
 	case t.Kind() == reflect.Struct:
-		required := slices.DeleteFunc(slices.Clone(structFields(t)), func(f structField) bool { return !f.required })
+		required := slices.DeleteFunc(slices.Clone(structFields(t)), func(f Field) bool { return !f.required })
 		if len(required) == 1 && len(v.Text) <= 40 && !strings.ContainsAny(v.Text, "\n{}") {
-			return "{" + required[0].name + ": " + v.Text + "}"
+			return "{" + required[0].Name + ": " + v.Text + "}"
 		}
 	}
 	return ""

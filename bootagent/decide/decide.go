@@ -30,10 +30,6 @@ import (
 // Act names an act of a node.
 type Act string
 
-// quiet are the acts that change nothing on the node but what it says of itself.
-var quiet = []Act{Go, None, Watch, Keep, Stop, Report, LookNow, Decline, Probe, Compare, LookAgain, DeferGeneration,
-	Renumber, EndDeadline, DeferReboot, NeverReboot, AskMedium, AskAgain, LeaveOut, Set, SetHarmless}
-
 // Changes reports whether an act changes what the node runs, tries, or goes back to.
 func (a Act) Changes() bool { return !slices.Contains(quiet, a) }
 

@@ -45,6 +45,9 @@ func TestEveryActIsDone(t *testing.T) {
 			ast.Inspect(d, func(n ast.Node) bool {
 				switch n := n.(type) {
 				case *ast.ValueSpec:
+					if typ, ok := n.Type.(*ast.Ident); !ok || typ.Name != "Act" {
+						break
+					}
 					for i, v := range n.Values {
 						if lit, ok := v.(*ast.BasicLit); ok {
 							constants[lit.Value] = n.Names[i].Name

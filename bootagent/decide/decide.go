@@ -14,10 +14,8 @@
 // record, with a field by Transition of package events. The status says one that waits.
 // docs/decisions.md shows the table as it is here, see TestThePageShowsTheTable.
 //
-// To add a transition, add a row, and an act where there is none that does it; of a new
-// event also a row of events and titles in the tests. Its facts go into anyFacts, and its
-// place is in the model, which plays a node whose calls all fail, or else in unplayed, with the
-// reason. What real nodes met is replayed, see TestTraces.
+// To add a transition, add a row, the fact that it asks for, and an act where there is none that
+// does it. What real nodes met is replayed, see TestTraces.
 package decide
 
 import (
@@ -51,6 +49,9 @@ type Row struct {
 	is    func(f *Facts) bool
 	why   func(f *Facts) string
 	waits string // of DeferReboot, and of no other act: for what
+
+	unplayed string // why the model of the tests has no place for it, "" where it plays it
+	unmet    string // why no node of a test has met it, "" where one has
 }
 
 // Next returns what to do.

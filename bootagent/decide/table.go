@@ -13,24 +13,24 @@ import (
 // Event names an event that leads to a decision.
 type Event string
 
-// Events. Of the service's rhythms a look is Begin and then Look, a question to the
-// registry is Begin and then Answer; the others follow from acts.
+// Events, as the page shows them. Of the service's rhythms a look is Begin and then Look, a
+// question to the registry is Begin and then Answer; the others follow from acts.
 const (
-	Begin   Event = "begin"   // anything is to be done: what was left unfinished comes first
-	Look    Event = "look"    // the node looks at what runs
+	Begin   Event = "begin"   // before anything else
+	Look    Event = "look"    // a look at what runs
 	Answer  Event = "answer"  // the registry was asked
 	Try     Event = "try"     // a change is to be made
 	Made    Event = "made"    // it was made, or failed
-	Doubted Event = "doubted" // the way to the registry was tried by what ran before what is doubted
-	Probed  Event = "probed"  // the way to the registry was tried after a change
-	Undo    Event = "undo"    // a change on trial is to be undone
+	Probed  Event = "probed"  // the way to the registry was tried
+	Doubted Event = "doubted" // the way to the registry was tried without what is doubted
+	Undo    Event = "undo"    // a change on trial is undone
 	Effect  Event = "effect"  // a generation is in effect
-	Judged  Event = "judged"  // the checks of what is in effect were looked at
-	Swap    Event = "swap"    // another root waits, and its policy is asked when to start over into it
+	Judged  Event = "judged"  // its checks were looked at
+	Swap    Event = "swap"    // another root waits, and its policy is asked when to start over
+	Early   Event = "early"   // no service has started yet
 	Boot    Event = "boot"    // the loader has asked the registry, or a medium
-	Early   Event = "early"   // this root comes up, and no service has started
-	Fetched Event = "fetched" // the loader has fetched the layer of what it was to enter, or could not
-	Sought  Event = "sought"  // the loader has looked for what ran well before
+	Fetched Event = "fetched" // the loader has fetched the layer of what it is to enter, or could not
+	Sought  Event = "sought"  // the loader has looked for a generation that proved itself before
 )
 
 // Facts hold everything that a decision depends on: values that were read before.
@@ -256,9 +256,9 @@ var Table = []Row{
 		is:  func(f *Facts) bool { return f.waits() && f.Run.Left(f.Up) <= 0 },
 		why: func(f *Facts) string { return fmt.Sprintf("nobody confirmed it within %d s", f.Run.Within) }},
 	{Name: "hold-over", On: Begin, Act: Follow, When: "an operator's hold is over", Does: "follows the fleet again",
-		is: func(f *Facts) bool { return f.HoldOver }},
+		is: func(f *Facts) bool { return f.HoldOver }, unplayed: "its holds have no end"},
 	{Name: "resume-return", On: Begin, Act: Arrive, When: "going back to an older generation was cut", Does: "goes on with it",
-		is: func(f *Facts) bool { return f.Return && !f.waits() }},
+		is: func(f *Facts) bool { return f.Return && !f.waits() }, unplayed: "its operator goes back to nothing"},
 	{Name: "doubt", On: Begin, Act: Compare,
 		When: "a generation was rejected or undone since the registry was not reached with it, and what ran before is in effect again",
 		Does: "tries the way to the registry without it",
@@ -299,8 +299,9 @@ var Table = []Row{
 	{Name: "unchanged", On: Answer, Act: LookNow, When: "it is what the node has", Does: "keeps it",
 		is: func(f *Facts) bool { return f.Offer.Unchanged }},
 	{Name: "undone-before", On: Answer, Act: LookNow, When: "it was on trial here, and undone",
-		Does: "keeps what runs, until something newer or a person comes",
-		is:   func(f *Facts) bool { return f.Runs != nil && f.Undone != nil && f.Undone.Same(f.Offer.Generation) }},
+		Does:  "keeps what runs, until something newer or a person comes",
+		is:    func(f *Facts) bool { return f.Runs != nil && f.Undone != nil && f.Undone.Same(f.Offer.Generation) },
+		unmet: "a node that has something to go back to holds what was undone, and one that has nothing runs it in part"},
 	{Name: "cuts-off", On: Answer, Act: LookNow, When: "it runs already, without what cut the node off", Does: "keeps it so",
 		is: func(f *Facts) bool { return f.Runs != nil && f.Without.Of(f.Offer.Generation) && !f.Retry }},
 	{Name: "rejected", On: Answer, Act: Decline, When: "it failed on this node before, or none of its boots came up",
@@ -318,14 +319,15 @@ var Table = []Row{
 	{Name: "first-on-another-layer", On: Answer, Act: DeferGeneration,
 		When: "nothing runs yet, and it needs another root", Does: "waits for a boot",
 		is:  func(f *Facts) bool { return f.Runs == nil && !f.Attached && !f.Offer.Here },
-		why: func(*Facts) string { return "a reboot: another layer" }},
+		why: func(*Facts) string { return "a reboot: another layer" }, unplayed: "it has booted what it runs"},
 	{Name: "for-a-boot", On: Answer, Act: DeferGeneration, When: "not all of it can be changed on the running root",
 		Does: "waits for a boot",
 		is:   func(f *Facts) bool { return f.Runs != nil && !f.Attached && !f.Offer.Live },
 		why:  func(f *Facts) string { return "a reboot: " + f.Offer.Why }},
 	{Name: "pauses", On: Answer, Act: Rest, When: "it says that nothing is to be changed",
 		Does: "notes that it is in effect, changes nothing",
-		is:   func(f *Facts) bool { return f.Paused != "" && f.Runs != nil && f.Offer.Pauses }, why: func(f *Facts) string { return f.Paused }},
+		is:   func(f *Facts) bool { return f.Paused != "" && f.Runs != nil && f.Offer.Pauses }, why: func(f *Facts) string { return f.Paused },
+		unplayed: "its overlays pause nobody"},
 	{Name: "for-resume", On: Answer, Act: DeferGeneration, When: "the node is paused", Does: "waits until it is resumed",
 		is: func(f *Facts) bool { return f.Paused != "" }, why: func(f *Facts) string { return f.Paused }},
 	{Name: "change", On: Answer, Act: Change, When: "else", Does: "applies it to the running root, all of it or nothing"},
@@ -351,13 +353,15 @@ var Table = []Row{
 		Does: "waits for a boot",
 		is: func(f *Facts) bool {
 			return f.Result.Failed && f.Result.OtherLayer && !f.Result.RolledBack && !f.Ended
-		}},
+		}, unplayed: "its layers differ in more than accounts"},
 	{Name: "cut-short", On: Made, Act: RetrySoon, When: "the agent was to end while it was made",
-		Does: "has taken it back; the next agent makes it",
-		is:   func(f *Facts) bool { return f.Result.Failed && f.Ended },
-		why:  func(*Facts) string { return "the agent was to end while it was made; the next one makes it" }},
+		Does:     "has taken it back; the next agent makes it",
+		is:       func(f *Facts) bool { return f.Result.Failed && f.Ended },
+		why:      func(*Facts) string { return "the agent was to end while it was made; the next one makes it" },
+		unplayed: "its agent is cut, and never asked to end"},
 	{Name: "not-begun", On: Made, Act: RetrySoon, When: "it could not be begun", Does: "changed nothing, and tries it again at each answer",
-		is: func(f *Facts) bool { return f.Result.Failed && !f.Result.RolledBack }, why: func(f *Facts) string { return f.Result.Why }},
+		is: func(f *Facts) bool { return f.Result.Failed && !f.Result.RolledBack }, why: func(f *Facts) string { return f.Result.Why },
+		unplayed: "its changes fail in the middle"},
 	{Name: "busy", On: Made, Act: RetryInAWhile, When: "something that it takes away is in use, or a disk is full or takes no writes",
 		Does: "has taken it back; tries it again in an hour, and at a boot",
 		is:   func(f *Facts) bool { return f.Result.Failed && f.Result.Busy }, why: func(f *Facts) string { return f.Result.Why }},
@@ -372,12 +376,13 @@ var Table = []Row{
 	{Name: "reached", On: Probed, Act: Settle, When: "the registry answers", Does: "it is in effect",
 		is: func(f *Facts) bool { return f.Reach == "" }},
 	{Name: "probe-cut-short", On: Probed, Act: UndoAndRetry, When: "the agent was to end",
-		Does: "undoes it; the next agent makes it", is: func(f *Facts) bool { return f.Ended }},
+		Does: "undoes it; the next agent makes it", is: func(f *Facts) bool { return f.Ended },
+		unplayed: "its agent is cut, and never asked to end"},
 	{Name: "cut-off", On: Probed, Act: UndoForGood, When: "else", Does: "undoes it, and does not try it again",
 		why: func(f *Facts) string { return "after it " + f.Reach }},
 
 	{Name: "doubt-cut-short", On: Doubted, Act: None, When: "the agent was to end", Does: "leaves it to the next agent",
-		is: func(f *Facts) bool { return f.Ended }},
+		is: func(f *Facts) bool { return f.Ended }, unplayed: "its agent is cut, and never asked to end"},
 	{Name: "untold", On: Doubted, Act: Absolve, When: "the registry does not answer now either, or did not answer the loader of this boot",
 		Does: "takes the rejection back: nothing tells whose fault it was",
 		is:   func(f *Facts) bool { return f.Reach != "" || f.Outage },
@@ -413,11 +418,11 @@ var Table = []Row{
 		Does: "ends the deadline of this boot",
 		is: func(f *Facts) bool {
 			return f.Ahead != nil && f.Ahead.Same(f.Proof.Of) && f.Ahead.Pair(f.Proof.Of)
-		}},
+		}, unplayed: "its overlays are for one layer"},
 	{Name: "not-applied", On: Effect, Act: None, When: "it has checks, and nothing of it was applied", Does: "proves nothing",
 		is: func(f *Facts) bool {
 			return !f.Proof.Applied && f.Proof.Gates && (f.Best == nil || f.Best.Overlay != f.Proof.Of.Overlay)
-		}},
+		}, unmet: "what runs unproven, and has checks, is judged already"},
 	{Name: "runs-already", On: Effect, Act: Prove, When: "the same content proved itself", Does: "it is the newest that proved itself",
 		is: func(f *Facts) bool { return !f.Proof.Applied }, why: func(*Facts) string { return "it runs already" }},
 	{Name: "proved", On: Effect, Act: Prove, When: "it has no checks to pass", Does: "it is the newest that proved itself",
@@ -427,7 +432,7 @@ var Table = []Row{
 	{Name: "passed", On: Judged, Act: Prove, When: "all checks have held for their time", Does: "it is the newest that proved itself",
 		is: func(f *Facts) bool { return f.Gates.Passed }, why: func(f *Facts) string { return f.Gates.Why }},
 	{Name: "soaking", On: Judged, Act: LookAgain, When: "no check has failed too often", Does: "looks again",
-		is: func(f *Facts) bool { return !f.Gates.Failed }},
+		is: func(f *Facts) bool { return !f.Gates.Failed }, unplayed: "its checks say at once whether they hold"},
 	{Name: "failed-while-paused", On: Judged, Act: LookAgain, When: "a check failed, and the node is paused",
 		Does: "changes nothing until it is resumed",
 		is:   func(f *Facts) bool { return f.Paused != "" }, why: func(f *Facts) string { return f.Paused }},
@@ -444,7 +449,7 @@ var Table = []Row{
 		Does: "rejects it, and starts the machine over into what ran before",
 		is:   func(f *Facts) bool { return f.Remembers || f.Gates.Soft }},
 	{Name: "failed-no-way-back", On: Judged, Act: KeepLooking, When: "a check failed, and a boot would forget that",
-		Does: "goes on with it, broken, and looks from the start"},
+		Does: "goes on with it, broken, and looks from the start", unplayed: "its disk remembers"},
 
 	{Name: "swap-uncounted", On: Swap, Act: NeverReboot, When: "the state disk takes no writes",
 		Does: "never starts over by itself: no record would show that it was tried",
@@ -462,7 +467,7 @@ var Table = []Row{
 		is: func(f *Facts) bool { return f.onTrial() },
 		why: func(f *Facts) string {
 			return fmt.Sprintf("generation %d waits to be confirmed", f.Run.To.Generation)
-		}},
+		}, unmet: "what waits to be confirmed is not accepted before, and a newer one undoes it"},
 	{Name: "swap-soaking", On: Swap, Act: DeferReboot, When: "what runs has to pass its checks, and has not failed",
 		Does: "waits until they decide", waits: spec.ForGates,
 		is:  func(f *Facts) bool { return f.Run.Phase == Soaking },
@@ -481,9 +486,10 @@ var Table = []Row{
 	{Name: "boot-held", On: Boot, Act: EnterOld, When: "an operator holds the node", Does: "enters what it has",
 		is: func(f *Facts) bool { return f.Offer.Held }},
 	{Name: "boot-uncounted", On: Boot, Act: FallBack, When: "it is new, and the state disk is read-only",
-		Does: "looks for the last good generation",
-		is:   func(f *Facts) bool { return f.Offer.Uncounted && !f.Offer.Unchanged && f.Best != nil },
-		why:  func(*Facts) string { return "an attempt could not be counted, the state disk is read-only" }},
+		Does:     "looks for the last good generation",
+		is:       func(f *Facts) bool { return f.Offer.Uncounted && !f.Offer.Unchanged && f.Best != nil },
+		why:      func(*Facts) string { return "an attempt could not be counted, the state disk is read-only" },
+		unplayed: "its disk remembers"},
 	{Name: "boot-rejected", On: Boot, Act: FallBack, When: "it failed on this node before", Does: "looks for the last good generation",
 		is:  func(f *Facts) bool { return f.Offer.Generation.Failed != "" && f.Offer.Generation.Again == 0 },
 		why: func(f *Facts) string { return "it was rejected on this node: " + f.Offer.Generation.Failed }},
@@ -494,7 +500,7 @@ var Table = []Row{
 	{Name: "boot-newest", On: Boot, Act: Enter, When: "else", Does: "fetches its layer"},
 
 	{Name: "early-begun", On: Early, Act: None, When: "the agent has begun on this root, or nothing runs", Does: "leaves everything to it",
-		is: func(f *Facts) bool { return f.Begun || f.Runs == nil }},
+		is: func(f *Facts) bool { return f.Begun || f.Runs == nil }, unplayed: "its services start once"},
 	{Name: "early-too-often", On: Early, Act: LeaveOut, When: "two boots in a row set it, and no agent came after",
 		Does: "leaves everything to the agent, once",
 		is:   func(f *Facts) bool { return f.Prior.Runs >= state.MaxEarly },

@@ -17,7 +17,22 @@ import (
 	"github.com/caisson-os/caisson/bootagent/record/state"
 )
 
-var events = []Event{Begin, Look, Answer, Try, Made, Probed, Doubted, Undo, Effect, Judged, Swap, Early, Boot, Fetched, Sought}
+// events are those of the table in the order of their constants, and titles what stands behind these.
+var events, titles = func() (list []Event, titles map[Event]string) {
+	f, err := parser.ParseFile(token.NewFileSet(), "table.go", nil, parser.ParseComments)
+	if err != nil {
+		panic(err)
+	}
+	titles = map[Event]string{}
+	ast.Inspect(f, func(n ast.Node) bool {
+		if v, ok := n.(*ast.ValueSpec); ok && len(v.Values) == 1 && fmt.Sprint(v.Type) == "Event" {
+			e := Event(strings.Trim(v.Values[0].(*ast.BasicLit).Value, `"`))
+			list, titles[e] = append(list, e), strings.TrimSpace(v.Comment.Text())
+		}
+		return true
+	})
+	return list, titles
+}()
 
 // The last row of each event always holds, and names are names.
 func TestEveryEventHasAnAnswer(t *testing.T) {
@@ -82,18 +97,11 @@ func TestItIsPure(t *testing.T) {
 	}
 }
 
-// titles holds the names of the events on the page.
-var titles = map[Event]string{
-	Begin: "Before anything else", Look: "A look at what runs", Answer: "The registry was asked", Try: "A change is to be made", Made: "It was made, or failed",
-	Probed: "The way to the registry was tried", Doubted: "The way to the registry was tried without what is doubted", Undo: "A change on trial is undone", Effect: "A generation is in effect", Judged: "Its checks were looked at", Swap: "Another root waits, and its policy is asked when to start over",
-	Early: "No service has started yet", Boot: "The loader has asked the registry, or a medium", Fetched: "The loader has fetched the layer of what it is to enter, or could not", Sought: "The loader has looked for a generation that proved itself before",
-}
-
 // page is the table as the page shows it.
 func page() string {
 	var b strings.Builder
 	for _, e := range events {
-		fmt.Fprintf(&b, "\n**%s**\n\n| when | what the node does | transition |\n|---|---|---|\n", titles[e])
+		fmt.Fprintf(&b, "\n**%s**\n\n| when | what the node does | transition |\n|---|---|---|\n", strings.ToUpper(titles[e][:1])+titles[e][1:])
 		for _, r := range Table {
 			if r.On == e {
 				does := r.Does

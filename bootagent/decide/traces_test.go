@@ -49,17 +49,10 @@ func TestTraces(t *testing.T) {
 		}
 	}
 	for _, row := range Table {
-		if met[row.Name] == (unmet[row.Name] != "") {
-			t.Errorf("%s: a trace has it: %v; why none does: %q", row.Name, met[row.Name], unmet[row.Name])
+		if met[row.Name] == (row.unmet != "") {
+			t.Errorf("%s: a trace has it: %v; why none does: %q", row.Name, met[row.Name], row.unmet)
 		}
 	}
-}
-
-// unmet are the transitions that no test of a real node has led to, and why; the model has.
-var unmet = map[string]string{
-	"undone-before": "a node that has something to go back to holds what was undone, and one that has nothing runs it in part",
-	"not-applied":   "what runs unproven, and has checks, is judged already",
-	"swap-on-trial": "what waits to be confirmed is not accepted before, and a newer one undoes it",
 }
 
 // ofEach is how many decisions of one transition are kept.

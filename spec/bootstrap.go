@@ -142,7 +142,7 @@ type Agent struct {
 // sealed to the node, or that is refused, does not count: the node goes on with what it was installed with.
 type Credentials struct {
 	Registry string `json:"registry,omitempty" doc:"name of the secret with which the node reads its registry: docker's config.json"`
-	Report   string `json:"report,omitempty" doc:"name of the secret that is the token for its reports; for those to a registry, docker's config.json"`
+	Report   string `json:"report,omitempty" doc:"name of the secret with the token for its reports; to a registry, docker's config.json"`
 }
 
 // Reporting is where a node's reports go, see [Report]. Either URL is set or Registry.
@@ -151,7 +151,7 @@ type Reporting struct {
 	URL      string `json:"url,omitempty" doc:"URL of the fleet's service"`
 	Registry string `json:"registry,omitempty" doc:"host[:port]/prefix of a registry, where report:NODE is the last report; in place of url"`
 	// seconds between reports of a node on which nothing changes
-	Interval int64 `json:"interval" site:",duration" doc:"time between reports of a node on which nothing changes; 5m when absent, and 1h to a registry"`
+	Interval int64 `json:"interval" site:",duration" doc:"time between reports while nothing changes; 5m when absent, and 1h to a registry"`
 }
 
 // String is where reports go, for people.
@@ -176,7 +176,7 @@ type Gates struct {
 // Unit, TCP, HTTP and File is set.
 type HealthCheck struct {
 	Name    string   `json:"name" site:",required" doc:"name of the check, unique in this list"`
-	Command []string `json:"command,omitempty" site:",block" doc:"program, by its absolute path, and arguments; the check passes with exit code 0; no shell runs it"`
+	Command []string `json:"command,omitempty" site:",block" doc:"program, by its absolute path, and arguments, without a shell; 0 passes"`
 	Unit    string   `json:"unit,omitempty" doc:"unit that must be active, as in kubelet.service"`
 	TCP     string   `json:"tcp,omitempty" doc:"address that must accept a connection, as in 127.0.0.1:6443"`
 	HTTP    string   `json:"http,omitempty" doc:"URL that must answer, as in http://127.0.0.1:10248/healthz"`
@@ -190,6 +190,6 @@ type HealthCheck struct {
 	// failures that are waited out
 	Retries int64 `json:"retries,omitempty" doc:"number of failures before the check fails; 30 when absent, at most 1000"`
 	// seconds for which it must hold without a failure
-	Soak  int64 `json:"soak,omitempty" site:",pause" doc:"how long the check must pass without a failure; one pass is enough when absent, at most 1d"`
+	Soak  int64 `json:"soak,omitempty" site:",pause" doc:"how long it must pass without a failure; one pass is enough when absent, at most 1d"`
 	Watch bool  `json:"watch,omitempty" doc:"the check goes on after the change, and the node is degraded while it fails"`
 }

@@ -276,14 +276,14 @@ type Debian struct {
 	Security      string   `json:"security,omitempty" doc:"URL of the security archive, beside mirror"`
 	Snapshot      string   `json:"snapshot,omitempty" doc:"time of the archive's snapshot, as YYYYMMDDTHHMMSSZ"`
 	Keyring       string   `json:"keyring,omitempty" doc:"file with the archive's keys; the suite's own keys when absent"`
-	Documentation bool     `json:"documentation,omitempty" doc:"keep man pages, documentation, info files and translations; left out when absent"`
+	Documentation bool     `json:"documentation,omitempty" doc:"keep man and info pages, documentation and translations; left out when absent"`
 }
 
 // Packages is the apt part, see reference of apt in docs/divingbell.md.
 type Packages struct {
 	Install []Package `json:"install,omitempty"`
 	// never present in the layer
-	Blacklist      []string     `json:"blacklist,omitempty" site:"blacklistpkgs" doc:"packages that are never in the layer; a few insecure packages when absent"`
+	Blacklist      []string     `json:"blacklist,omitempty" site:"blacklistpkgs" doc:"packages never in the layer; insecure ones when absent"`
 	Whitelist      []string     `json:"whitelist,omitempty" site:"whitelistpkgs" doc:"packages that strict does not remove"`
 	Upgrade        bool         `json:"upgrade,omitempty" site:","`
 	AllowDowngrade bool         `json:"allowDowngrade,omitempty" site:"allow_downgrade"`

@@ -14,7 +14,7 @@ type Network struct {
 	// time servers, names or addresses
 	NTP []string `json:"ntp,omitempty" doc:"time servers"`
 	// in the author's order; a card that is not listed uses DHCP only if it is the one of the boot
-	Interfaces []Interface `json:"interfaces,omitempty" doc:"cards with settings of their own, bonds and VLANs; a card that is not listed uses DHCP if the node booted from it; without a list, a node that booted without a network asks on every card"`
+	Interfaces []Interface `json:"interfaces,omitempty" doc:"cards, bonds and VLANs, see docs/site.md; others have DHCP if booted from"`
 }
 
 // Static reports whether the network has addresses, and nobody is asked for any.
@@ -44,7 +44,7 @@ type Interface struct {
 	// of a card, which it finds; lower case, colon separated
 	MAC string `json:"mac,omitempty" doc:"MAC address of a card; without it, name finds the card"`
 	// of the kernel, which finds a card without MAC; with one, only what VLAN.On calls the card
-	Name string `json:"name,omitempty" doc:"name of a card as the kernel has it (with mac: only what vlan.on calls it), or of the bond or VLAN that is made"`
+	Name string `json:"name,omitempty" doc:"the kernel's name of a card (with mac: what vlan.on calls it), or that of the bond or VLAN to make"`
 	Bond *Bond  `json:"bond,omitempty" doc:"make the interface of several cards"`
 	VLAN *VLAN  `json:"vlan,omitempty" doc:"make the interface a tagged network on another one"`
 	// bytes, 576 to 65535; the driver's when 0
@@ -88,7 +88,7 @@ type Bond struct {
 	// fast: each second; slow, each 30 s, when empty; of mode 802.3ad
 	LACPRate   string `json:"lacpRate,omitempty" enum:"slow,fast" doc:"LACP rate of mode 802.3ad; slow when absent"`
 	MinLinks   int64  `json:"minLinks,omitempty" doc:"members of mode 802.3ad that must be up"`
-	HashPolicy string `json:"transmitHashPolicy,omitempty" enum:"layer2,layer2+3,layer3+4,encap2+3,encap3+4" doc:"by what packets are spread over members, in modes 802.3ad, balance-tlb and balance-xor; layer2 when absent"`
+	HashPolicy string `json:"transmitHashPolicy,omitempty" enum:"layer2,layer2+3,layer3+4,encap2+3,encap3+4" doc:"else layer2; docs/network.md"`
 	// one of Members, in one of PrimaryModes
 	Primary string `json:"primary,omitempty" doc:"MAC address of the member that is used while it is up; not in every mode"`
 }
@@ -184,5 +184,5 @@ type BootBond struct {
 	Mode       string `json:"mode" site:",required" enum:"802.3ad,active-backup,balance-alb,balance-rr,balance-tlb,balance-xor,broadcast"`
 	LACPRate   string `json:"lacpRate,omitempty" enum:"slow,fast" doc:"LACP rate of mode 802.3ad; slow when absent"`
 	MinLinks   int64  `json:"minLinks,omitempty" doc:"members of mode 802.3ad that must be up"`
-	HashPolicy string `json:"transmitHashPolicy,omitempty" enum:"layer2,layer2+3,layer3+4,encap2+3,encap3+4" doc:"by what packets are spread over members, in modes 802.3ad, balance-tlb and balance-xor; layer2 when absent"`
+	HashPolicy string `json:"transmitHashPolicy,omitempty" enum:"layer2,layer2+3,layer3+4,encap2+3,encap3+4" doc:"else layer2; docs/network.md"`
 }

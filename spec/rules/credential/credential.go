@@ -118,7 +118,8 @@ var sshKinds = map[string]int{
 }
 
 // sshOption is an option of authorized_keys, see sshd(8), and what ends it.
-var sshOption = regexp.MustCompile(`(?i)^((no-)?(agent-forwarding|port-forwarding|pty|user-rc|x11-forwarding)|cert-authority|restrict|no-touch-required|verify-required` +
+var sshOption = regexp.MustCompile(`(?i)^((no-)?(agent-forwarding|port-forwarding|pty|user-rc|x11-forwarding)|cert-authority|restrict` +
+	`|no-touch-required|verify-required` +
 	`|(command|environment|expiry-time|from|permitlisten|permitopen|principals|tunnel)="([^"\\]|\\.)*")(,\b|$)`)
 
 // unknownOption returns the first of some options that sshd does not take, "" for none.

@@ -25,10 +25,10 @@ type Approval struct {
 
 // ApprovalSpec says who approves what.
 type ApprovalSpec struct {
-	Plan       string   `json:"plan" yaml:"plan" site:",required" doc:"digest of the plan, as status.plan of the Site has it, with the word act before it: nothing else may be published"`
-	Author     string   `json:"author" yaml:"author" site:",required" doc:"who approves; the fleet's history has it beside the name of this object"`
+	Plan       string   `json:"plan" yaml:"plan" site:",required" doc:"status.plan of the Site, as act:sha256:…: nothing else may be published"`
+	Author     string   `json:"author" yaml:"author" site:",required" doc:"who approves; the history has it beside the name of this object"`
 	Reason     string   `json:"reason,omitempty" yaml:"reason,omitempty" doc:"why the plan is approved"`
-	Statements []string `json:"statements" yaml:"statements" doc:"signatures of operators about the plan, as 'caisson approve' writes them; where one does not verify, the object counts for nothing"`
+	Statements []string `json:"statements" yaml:"statements" doc:"signatures by 'caisson approve'; one that does not verify voids the object"`
 }
 
 // NewApproval returns an approval as it is applied.

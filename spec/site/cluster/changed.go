@@ -54,7 +54,8 @@ func schemaOf(doc *tree.Value) node {
 
 var (
 	// What go-yaml makes a number of, or more: quotes never hurt.
-	number    = regexp.MustCompile(`^[-+]?(0[box]?[0-9a-fA-F_]+|[0-9][0-9_]*(\.[0-9_]*)?([eE][-+]?[0-9]+)?|\.[0-9_]+([eE][-+]?[0-9]+)?|\.(inf|Inf|INF))$|^\.(nan|NaN|NAN)$`)
+	number = regexp.MustCompile(`^[-+]?(0[box]?[0-9a-fA-F_]+|[0-9][0-9_]*(\.[0-9_]*)?([eE][-+]?[0-9]+)?|` +
+		`\.[0-9_]+([eE][-+]?[0-9]+)?|\.(inf|Inf|INF))$|^\.(nan|NaN|NAN)$`)
 	canonical = regexp.MustCompile(`^(0|-?[1-9][0-9]{0,17})$`)
 )
 

@@ -35,12 +35,12 @@ type Site struct {
 	APIVersion shape.Text             `site:"apiVersion,required" enum:"caisson.dev/v1alpha1"`
 	Kind       shape.Text             `site:"kind,required" enum:"Site"`
 	Metadata   MetadataDoc            `site:"metadata" doc:"name of the document; required, except in a file that is included"`
-	Include    []shape.Text           `site:"include" doc:"files and patterns of files, relative to this one, whose content is laid below this document"`
+	Include    []shape.Text           `site:"include" doc:"files and patterns, relative to this one, whose content is laid below this"`
 	Registry   shape.Text             `site:"registry" doc:"where layers and overlays are published: host[:port]/prefix or oci:DIR"`
 	Layer      LayerDoc               `site:"layer" doc:"what the system layer is made of; without a layer nodes keep their own system"`
-	Attached   shape.Flag             `site:"attached" doc:"caisson does not boot the nodes: without a layer, nodes report what needs one, and the site is not refused for it"`
+	Attached   shape.Flag             `site:"attached" doc:"caisson boots no node: what needs a layer is reported, not refused"`
 	Nodes      []inventory.NodeDoc    `site:"nodes"`
-	Inventory  inventory.SourcesDoc   `site:"inventory" doc:"more nodes: names of files, each with a list like nodes or the JSON of kubectl get nodes; and Nodes of the cluster, where the site is read from one"`
+	Inventory  inventory.SourcesDoc   `site:"inventory" doc:"more nodes: of files, of kubectl get nodes, or of the cluster"`
 	Network    spec.Network           `site:"network" doc:"every node's resolver, time servers and addresses"`
 	Boot       []spec.BootNetwork     `site:"bootNetwork" doc:"how the loader reaches the registry; rows select network cards"`
 	Machine    shape.Raw[machineDoc]  `site:"machine" doc:"settings beside conf that may differ by host or label"`
@@ -49,9 +49,9 @@ type Site struct {
 	Conf       shape.Raw[ConfDoc]     `site:"conf" doc:"Divingbell's configuration"`
 	Manifests  manifestsDoc           `site:"manifests" doc:"modules on or off, as in Divingbell"`
 	Labels     shape.Map[labelsDoc]   `site:"labels" doc:"which nodes run a module, as in Divingbell"`
-	Swap       []maintenance.SwapDoc  `site:"swap" doc:"when nodes start by themselves into another layer, other kernel arguments and all else that needs a boot; when absent, somebody reboots them"`
+	Swap       []maintenance.SwapDoc  `site:"swap" doc:"when nodes boot by themselves where a change takes it; never when absent"`
 	Secrets    shape.Map[Secret]      `site:"secrets" doc:"values that are sealed to the nodes which need them, see docs/secrets.md"`
-	Health     []maintenance.CheckDoc `site:"health" doc:"checks that a node runs after a change: the change is kept when all pass, and undone when one does not"`
+	Health     []maintenance.CheckDoc `site:"health" doc:"checks of a change on a node: it is kept when all pass, else undone"`
 }
 
 // Secret says where the value of a secret comes from, where the site is published. One of File,
@@ -59,8 +59,8 @@ type Site struct {
 type Secret struct {
 	Name    string
 	File    string     `site:"file" doc:"file beside the site that is encrypted with age(1) to whoever publishes"`
-	Command []string   `site:"command" as:"[vault, kv, get, -field=value, secret/token]" doc:"program with its arguments that prints the value; no shell runs it"`
-	Ref     *SecretRef `site:"secretRef" as:"{name: db, key: password}" doc:"a Secret in the namespace that the site is read from; the publisher reads its value there"`
+	Command []string   `site:"command" as:"[vault, kv, get, -field=value, secret/token]" doc:"program with arguments, no shell, that prints it"`
+	Ref     *SecretRef `site:"secretRef" as:"{name: db, key: password}" doc:"a Secret in the site's namespace; the publisher reads its value"`
 	Data    []byte     // what the file holds, encrypted with age
 	At      report.Pos
 }
@@ -86,7 +86,7 @@ type LayerDoc struct {
 	Kernel  kernelDoc    `site:"kernel"`
 	Arch    shape.Text   `site:"arch" enum:"amd64,arm64" doc:"architecture; amd64 when absent"`
 	Persist []string     `site:"persist" doc:"directories kept on the state disk"`
-	Private []string     `site:"privateKeys" doc:"files of the layer that may hold a private key, which every node then has, and all who read the registry"`
+	Private []string     `site:"privateKeys" doc:"files that may hold a private key, for every node and all who read the registry"`
 	State   stateDiskDoc `site:"stateDisk" doc:"what the loader may do to a state disk; the loader then has mke2fs and e2fsck"`
 	At      report.Pos
 	V       *tree.Value
@@ -96,7 +96,7 @@ type stateDiskDoc struct {
 	Create  shape.Flag   `site:"create" doc:"make a state disk of an empty disk where there is none"`
 	Repair  shape.Flag   `site:"repair" doc:"have e2fsck repair what it repairs without a question; true when absent and create is true"`
 	Boot    shape.Flag   `site:"boot" doc:"keep a loader on the state disk, from which the machine starts"`
-	Disks   []shape.Text `site:"disks" doc:"serial numbers or WWNs of disks that may become the state disk; when absent, the only disk that is empty"`
+	Disks   []shape.Text `site:"disks" doc:"serial numbers or WWNs of disks that may become it; the only empty disk when absent"`
 	AtLeast shape.Number `site:"atLeast" doc:"GiB that the disk must have; 2 when absent"`
 	At      report.Pos
 }
@@ -112,7 +112,7 @@ type TrustDoc struct {
 	OnExpired shape.Text     `site:"onExpired" enum:"run,hold" doc:"what a node does whose overlay has expired; run when absent"`
 	Expires   shape.Duration `site:"expires" doc:"how long an overlay is fresh, as in 30d or 12h; 30d when absent"`
 	Threshold shape.Number   `site:"threshold" doc:"distinct operator keys that must have signed; 1 when absent"`
-	Approval  shape.Text     `site:"approval" enum:"required,signed" doc:"what caisson-kube waits for before it publishes by itself: a PublishApproval, or one that operators signed; when absent, what caisson-kube was started with; a site cannot ask for less"`
+	Approval  shape.Text     `site:"approval" enum:"required,signed" doc:"approval that caisson-kube waits for; never less than it asks itself"`
 	Keys      keysDoc        `site:"keys" doc:"public key files, relative to the site's directory"`
 	Root      shape.Number   `site:"rootThreshold" doc:"distinct root keys that must sign a change of keys; 1 when absent"`
 	At        report.Pos
@@ -124,7 +124,7 @@ type keysDoc struct {
 	Attestation shape.Words `site:"attestation" doc:"keys that sign how a layer was built; keys/attestation.pub when absent"`
 	Epoch       shape.Words `site:"epoch" doc:"keys that alone may raise the security epoch; none when absent"`
 	Root        shape.Words `site:"root" doc:"keys that sign which keys count, without new boot files, see docs/keys.md; none when absent"`
-	Rescue      shape.Words `site:"rescue" doc:"keys that sign who may log in to a locked node, see docs/rescue.md; needs root keys; none when absent"`
+	Rescue      shape.Words `site:"rescue" doc:"keys that sign who logs in to a locked node, see docs/rescue.md; needs root; none when absent"`
 }
 
 // manifestsDoc turns modules off; the rest of Divingbell's manifests is accepted

@@ -170,7 +170,7 @@ type agentDoc struct {
 	Metrics *spec.Metrics  `site:"metrics" doc:"where the node's metrics can be read"`
 	Policy  policyDoc      `site:"policy" doc:"what the agent does about a setting that somebody has changed on the node, by kind"`
 
-	Credentials *spec.Credentials `site:"credentials" doc:"secrets with which the agent authenticates, in place of those that the node was installed with"`
+	Credentials *spec.Credentials `site:"credentials" doc:"secrets by which the agent logs in, in place of those of the installation"`
 }
 
 // usualInterval is between two reports to a service: a fleet of ten thousand sends some

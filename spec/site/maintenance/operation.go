@@ -25,16 +25,16 @@ type operationDoc struct {
 	Name       shape.Text            `site:"name,required" doc:"name of the operation, unique in this document"`
 	Template   *useDoc               `site:"template" doc:"template that the operation is made of; keys beside it override the template's"`
 	With       shape.Map[shape.Text] `site:"with" doc:"parameters of the template"`
-	Type       shape.Text            `site:"type" enum:"cron,oneShot,realtime" doc:"cron: run at the times of schedule; oneShot: run once; realtime: keep what conf says"`
+	Type       shape.Text            `site:"type" enum:"cron,oneShot,realtime" doc:"cron: run by schedule; oneShot: once; realtime: keep conf"`
 	Exec       *commandDoc           `site:"exec" doc:"command of the operation"`
-	Check      *commandDoc           `site:"check" doc:"command that ends with exit code 0 when the operation is done already, also after a reboot"`
+	Check      *commandDoc           `site:"check" doc:"command that exits with 0 when the operation is done already, also after a reboot"`
 	Disruptive shape.Flag            `site:"disruptive" doc:"the operation disturbs what runs on the node, so it needs a window"`
 	Reboots    shape.Flag            `site:"reboots" doc:"exec reboots the machine; the operation is over when the machine has booted again"`
 	Schedule   *scheduleDoc          `site:"schedule" doc:"when a cron operation runs"`
 	Generation shape.Number          `site:"generation" doc:"number of a oneShot operation: raise it to run the operation again"`
 	Retry      *retryDoc             `site:"retry" doc:"how a failed run is tried again; never when absent"`
 	Conf       confDoc               `site:"conf" doc:"sysctl, sysfs and nics of a realtime operation, as in the site's conf"`
-	Outside    shape.Text            `site:"outsideWindow" enum:"enforce,report" doc:"what a realtime operation does about drift outside its windows; report when absent"`
+	Outside    shape.Text            `site:"outsideWindow" enum:"enforce,report" doc:"realtime: what becomes of drift there, else report"`
 	OnConflict *spec.Budget          `site:"onConflict" doc:"when a realtime operation stops setting what others keep changing"`
 	V          *tree.Value
 }

@@ -36,7 +36,7 @@ type slotDoc struct {
 	Group shape.Text `site:"group" doc:"nodes that take turns"`
 	By    shape.Text `site:"by" doc:"label whose values each make a group of the nodes that have them"`
 	spec.Slot
-	Spread shape.Pause `site:"spread" doc:"each node starts later in its window, by a part of this that is its own and does not change; a tenth of the window when absent"`
+	Spread shape.Pause `site:"spread" doc:"each node starts later by its own, constant part of this; a tenth of the window when absent"`
 	V      *tree.Value
 }
 

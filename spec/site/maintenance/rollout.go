@@ -30,17 +30,17 @@ type RolloutDoc struct {
 
 type rolloutSpecDoc struct {
 	Nodes    []shape.Text   `site:"nodes" doc:"names of NodeSets; every node when absent"`
-	Waves    []wave         `site:"waves" doc:"waves, one after the other; the nodes that are in none are a last one. One of waves and strategy must be there"`
+	Waves    []wave         `site:"waves" doc:"one after the other; nodes in none are a last one. One of waves and strategy is there"`
 	Strategy *strategy      `site:"strategy" doc:"how many nodes may be unavailable at once, instead of waves whose nodes move together"`
 	Soak     shape.Pause    `site:"soak" doc:"how long the nodes of a wave must be healthy; 10m when absent"`
 	Deadline shape.Duration `site:"deadline" doc:"time after which a node has failed that does not report what it was given; 1h when absent"`
-	Silence  shape.Duration `site:"silence" doc:"time without a report after which a node is left out of its wave, never less than three of the intervals at which it reports and a minute; 30m when absent"`
+	Silence  shape.Duration `site:"silence" doc:"time without a report that leaves a node out, at least 3 intervals and 1m; else 30m"`
 	Halt     haltDoc        `site:"halt" doc:"number of failures in a wave that halt the rollout; 1 when absent"`
 	Undo     shape.Text     `site:"undo" enum:"wave,all,none" doc:"what goes back when the rollout halts; wave when absent"`
-	Grade    shape.Text     `site:"grade" enum:"attested,pinned,any" doc:"pinned counts only reports by keys that are kept on a disk, attested only those of nodes whose TPM shows what they run; any when absent"`
+	Grade    shape.Text     `site:"grade" enum:"attested,pinned,any" doc:"pinned: only reports by keys on disks; attested: by TPMs; else any"`
 
-	Rehearsed shape.Text      `site:"rehearsed" enum:"layer,settings" doc:"a wave begins only if the change of each of its nodes was rehearsed, and a signed statement says that it passed: of its layers, or of layers and settings"`
-	Analysis  []spec.Analysis `site:"analysis" doc:"what a Prometheus measures of the nodes that moved; where that is worse the rollout halts, where it is not known it waits"`
+	Rehearsed shape.Text      `site:"rehearsed" enum:"layer,settings" doc:"what a signed rehearsal covers first, see docs/rollout.md"`
+	Analysis  []spec.Analysis `site:"analysis" doc:"measured by a Prometheus on moved nodes: worse halts, unknown waits"`
 	V         *tree.Value
 }
 
@@ -281,7 +281,7 @@ type strategy struct {
 	Each  int    `site:"maxUnavailable" doc:"nodes of each group that may be unavailable at once; with per"`
 	Per   string `site:"per" doc:"label whose values are the groups, for example rack"`
 	Bound string `site:"overall" doc:"nodes of the rollout that may be unavailable at once, or a percentage of them, rounded down, as in 5%"`
-	Order []wave `site:"order" doc:"who comes first, by the terms of waves; a word is a NodeSet. The next term begins when the nodes of the one before are proved"`
+	Order []wave `site:"order" doc:"terms as of waves, or names of NodeSets; each begins when the nodes before it are proved"`
 	At    report.Pos
 	V     *tree.Value
 

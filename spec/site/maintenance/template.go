@@ -26,10 +26,10 @@ type TemplateDoc struct {
 }
 
 type templateSpecDoc struct {
-	Version    shape.Text              `site:"version,required" doc:"version of the template; a changed template needs another, and users name both"`
+	Version    shape.Text              `site:"version,required" doc:"version of the template, which users name; a changed one needs another"`
 	About      shape.Text              `site:"about" doc:"what the operation does, in a line"`
 	Parameters shape.Map[parameterDoc] `site:"parameters"`
-	Operation  shape.Raw[bodyDoc]      `site:"operation,required" doc:"an operation without name and windows; ${NAME} in its texts stands for a parameter"`
+	Operation  shape.Raw[bodyDoc]      `site:"operation,required" doc:"an operation without name and windows; ${NAME} in it is a parameter"`
 }
 
 type parameterDoc struct {

@@ -32,7 +32,7 @@ type windowSpecDoc struct {
 	Opens      []ruleDoc      `site:"opens,required" doc:"when it opens: all of these together"`
 	Duration   shape.Duration `site:"duration,required" doc:"how long it stays open, in elapsed time, as in 4h; at most 31d"`
 	StartGuard shape.Pause    `site:"startGuard" doc:"time before the window closes in which nothing that disturbs starts; none when absent"`
-	OnClose    shape.Text     `site:"onClose" enum:"finish,stop" doc:"what happens to operations that run when the window closes; finish when absent"`
+	OnClose    shape.Text     `site:"onClose" enum:"finish,stop" doc:"what becomes of operations that run when it closes; finish when absent"`
 	Except     []exceptDoc    `site:"except" doc:"days on which the window is closed"`
 }
 

@@ -9,7 +9,7 @@
 // offers exactly those to mmdebstrap(1) and to apt in the layer. What is not in
 // the list cannot be installed, whatever a mirror says meanwhile.
 //
-// Only builder, its steps (builder/base, builder/packages), fleet/layerdiff and builder/release, which
+// Only builder, its steps (builder/base, builder/packages), fleet/preview and builder/release, which
 // names the places of its errors in the site, import it.
 package apt
 

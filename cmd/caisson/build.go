@@ -15,8 +15,8 @@ import (
 
 	"github.com/caisson-os/caisson/builder"
 	"github.com/caisson-os/caisson/builder/release"
-	"github.com/caisson-os/caisson/fleet/layerdiff"
 	"github.com/caisson-os/caisson/fleet/policy"
+	"github.com/caisson-os/caisson/fleet/preview"
 	"github.com/caisson-os/caisson/internal/cli"
 	"github.com/caisson-os/caisson/internal/plain"
 	"github.com/caisson-os/caisson/oci"
@@ -293,15 +293,15 @@ func (f *advisoryFlag) flag(fs *pflag.FlagSet) {
 }
 
 // open reads the file, nil where none was named.
-func (f advisoryFlag) open(lock *builder.LockFile) (*layerdiff.Advice, error) {
+func (f advisoryFlag) open(lock *builder.LockFile) (*preview.Advice, error) {
 	if f == "" {
 		return nil, nil
 	}
-	return layerdiff.OpenAdvice(string(f), lock)
+	return preview.OpenAdvice(string(f), lock)
 }
 
 // beside reads the file, for the lock beside a site.
-func (f advisoryFlag) beside(site []string) (*layerdiff.Advice, error) {
+func (f advisoryFlag) beside(site []string) (*preview.Advice, error) {
 	lock, err := builder.ReadLock(lockName(besideName(site)))
 	if err != nil {
 		return nil, err

@@ -9,7 +9,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/caisson-os/caisson/fleet/layerdiff"
+	"github.com/caisson-os/caisson/fleet/service"
 	"github.com/caisson-os/caisson/oci/sign"
 )
 
@@ -36,7 +36,7 @@ func TestFleetLayers(t *testing.T) {
 	a, v := newApp(&out, &out), &serving{from: s.ref}
 	v.look.whom.site = []string{"site.yaml"}
 	now := v.reader(a)
-	table := layerdiff.New(now.Layer)
+	table := service.NewLayers(now.Layer)
 	if _, err := table.Between(t.Context(), one, two); err == nil {
 		t.Error("compared before what is published was read")
 	}

@@ -25,10 +25,10 @@ import (
 
 	"github.com/caisson-os/caisson/fleet/history"
 	"github.com/caisson-os/caisson/fleet/hub"
-	"github.com/caisson-os/caisson/fleet/layerdiff"
 	"github.com/caisson-os/caisson/fleet/query"
 	"github.com/caisson-os/caisson/fleet/rollout"
 	"github.com/caisson-os/caisson/fleet/server"
+	"github.com/caisson-os/caisson/fleet/service"
 	"github.com/caisson-os/caisson/fleet/store"
 	"github.com/caisson-os/caisson/fleet/unknown"
 	"github.com/caisson-os/caisson/internal/cli"
@@ -343,7 +343,7 @@ func servePages(t *testing.T, s *shelf) (at, token string) {
 	if past.By, err = advisoryFlag("tracker.json").layers([]string{"site.yaml"}); err != nil {
 		t.Fatal(err)
 	}
-	handler, err := server.New(ctx, server.Options{Fleet: query.Fleet{Hub: h}, Names: v.names, Layers: layerdiff.New(reads.Layer), Past: past, Tokens: tokens, Hosts: []string{"127.0.0.1"}, Registry: s.ref, Version: "1", Say: t.Logf,
+	handler, err := server.New(ctx, server.Options{Fleet: query.Fleet{Hub: h}, Names: v.names, Layers: service.NewLayers(reads.Layer), Past: past, Tokens: tokens, Hosts: []string{"127.0.0.1"}, Registry: s.ref, Version: "1", Say: t.Logf,
 		Unknown: func() ([]unknown.Machine, error) {
 			return []unknown.Machine{{From: "192.0.2.1", Names: []string{"a"}, MACs: []string{"52:54:00:00:00:11"}, UUIDs: []string{"11111111-2222-3333-4444-555555555555"}, Last: time.Now()}}, nil
 		}})

@@ -5,7 +5,8 @@
 // leaves the comparing to spec/site/plan; a property test publishes afterwards
 // and compares.
 //
-// Before that, [Check] says what verbs would refuse of a site that is valid in itself.
+// Before that, [Check] says what verbs would refuse of a site that is valid in itself. [Advice] compares
+// layers and locks by what an operator's file of Debian's security tracker says of their packages.
 //
 // It writes nothing. cmd/caisson and caisson-kube import it.
 package preview

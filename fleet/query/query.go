@@ -25,7 +25,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/caisson-os/caisson/fleet/commits"
 	"github.com/caisson-os/caisson/fleet/hub"
 	"github.com/caisson-os/caisson/fleet/rollout"
 	"github.com/caisson-os/caisson/fleet/view"
@@ -68,9 +67,16 @@ type Sent interface {
 	Left() (overlays int, trouble error) // that were not read yet, and what was in the way
 }
 
+// Head holds what git said of a service.
+type Head struct {
+	Commit  string    // "" before the first answer
+	At      time.Time // of that answer
+	Trouble error     // why there was none since
+}
+
 // Heads says what git has for services, as far as it was asked.
 type Heads interface {
-	Head(s *service.Service) (commits.Head, bool)
+	Head(s *service.Service) (Head, bool)
 }
 
 // TroubleWith says what is wrong with a source, "" where nothing is or there is none.

@@ -9,14 +9,13 @@ import (
 	"testing"
 	"time"
 
-	"github.com/caisson-os/caisson/fleet/commits"
 	"github.com/caisson-os/caisson/fleet/query"
 	"github.com/caisson-os/caisson/spec/site/service"
 )
 
-type gitHas map[string]commits.Head
+type gitHas map[string]query.Head
 
-func (g gitHas) Head(s *service.Service) (commits.Head, bool) {
+func (g gitHas) Head(s *service.Service) (query.Head, bool) {
 	h, ok := g[s.Name]
 	return h, ok
 }

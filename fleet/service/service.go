@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package service puts the service of one fleet together: what is published and verified, a database
-// of reports, the site, and whom it tells, behind the pages of package server. Without a network, it
-// reads the reports that nodes put into a registry, once.
+// of reports, the site, and whom it tells, behind the pages of package server; [Sent], [Heads] and [Layers]
+// remember what is slow to ask for. Without a network, it reads the reports that nodes put into a
+// registry, once.
 //
 // What an operator named is checked here, each in the words of its flag. It opens no key and no
 // registry: who starts it hands over how what is published is read. Only cmd/caisson imports it.
@@ -23,12 +24,9 @@ import (
 
 	"github.com/caisson-os/caisson/builder/release"
 	"github.com/caisson-os/caisson/fleet/attest"
-	"github.com/caisson-os/caisson/fleet/commits"
-	"github.com/caisson-os/caisson/fleet/content"
 	"github.com/caisson-os/caisson/fleet/history"
 	"github.com/caisson-os/caisson/fleet/hub"
 	"github.com/caisson-os/caisson/fleet/index"
-	"github.com/caisson-os/caisson/fleet/layerdiff"
 	"github.com/caisson-os/caisson/fleet/publish"
 	"github.com/caisson-os/caisson/fleet/query"
 	"github.com/caisson-os/caisson/fleet/report"
@@ -62,7 +60,7 @@ type Options struct {
 	HTTP        httpserver.Options
 	Inbox       *report.Inbox       // where nodes put reports; nil is nowhere
 	Site        *query.FollowedSite // nil: there is none
-	Heads       *commits.Heads      // of the services of the site
+	Heads       *Heads              // of the services of the site
 
 	Listen   func() (net.Listener, error)
 	Opened   func(address string, served map[string]string) error // is told when it answers
@@ -96,8 +94,8 @@ func (o *Options) Serve(ctx context.Context, s server.Options, r *Reader) (err e
 	if err != nil {
 		return err
 	}
-	r.Sent = &commits.Sent{}
-	s.Layers, s.Sent = layerdiff.New(r.Layer), r.Sent
+	r.sent = &Sent{}
+	s.Layers, s.Sent = NewLayers(r.Layer), r.sent
 	if o.Inbox != nil {
 		s.Inbox = o.Inbox
 	}
@@ -228,25 +226,12 @@ func writesFor(h *hub.Hub) func() (nodes []string, reads bool) {
 	}
 }
 
-// AskGit returns who asks git what the services of a site follow now, as 'services diff' does.
-func AskGit(open func() (*content.Source, error)) *commits.Heads {
-	return &commits.Heads{Every: gitEvery, Wait: content.Glance.Time, Ask: func(ctx context.Context, s *service.Service) (string, error) {
-		source, err := open()
-		if err != nil {
-			return "", err
-		}
-		source.Limits = content.Glance
-		head, err := source.Head(ctx, s)
-		return head.ID, err
-	}}
-}
-
 // Reader reads what is published, again each time, and remembers what it read last.
 type Reader struct {
 	Read    func(context.Context) (*publish.Fleet, error)     // verified by the keys that are trusted
 	Names   func() (map[string]string, error)                 // of operators' keys, by their ids
 	Measure func(loader []byte) ([32]byte, [][32]byte, error) // what its file leaves in a TPM
-	Sent    *commits.Sent                                     // nil: what overlays bring is not read
+	sent    *Sent                                             // nil: what overlays bring is not read
 
 	fleet   atomic.Pointer[publish.Fleet]
 	rows    index.Rows
@@ -315,12 +300,12 @@ func (r *Reader) Index(ctx context.Context, known string) (hub.Published, error)
 		}
 		r.root = p.Root
 	}
-	most := commits.AtOnce
+	most := atOnce
 	if p.Root != known {
-		most = commits.AtFirst
+		most = atFirst
 	}
-	if r.Sent != nil {
-		r.Sent.Read(ctx, f, r.rows, plain.Names(maps.Keys(r.rows)), most)
+	if r.sent != nil {
+		r.sent.Read(ctx, f, r.rows, plain.Names(maps.Keys(r.rows)), most)
 	}
 	if p.Root == known {
 		return p, nil

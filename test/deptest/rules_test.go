@@ -79,7 +79,7 @@ var rules = []Rule{
 		Module + "/bootagent/": "the builder copies the agent's binary and never links it",
 		Module + "/oci":        "the builder works offline; registries are wired in release and cmd",
 		Module + "/spec/site":  "a recipe is all that the builder knows of a site"},
-		By: []string{"packaging/hack/attest", "cmd/caisson", "builder/release", "media/netboot", "media", "sandbox", "sandbox/culprit", "fleet/layerdiff", "fleet/preview", "test/..."}, ByWhy: "only an operator's machine builds"},
+		By: []string{"packaging/hack/attest", "cmd/caisson", "builder/release", "media/netboot", "media", "sandbox", "sandbox/culprit", "fleet/preview", "test/..."}, ByWhy: "only an operator's machine builds"},
 
 	{Packages: "builder/progress", By: []string{"cmd/caisson"}, ByWhy: "programs are told events"},
 	{Packages: "builder/release", Only: []string{"spec/...", "layers/...", "builder/...", "oci/...", "oci/trust/...", "packaging/systemd", "internal/..."}, Why: "a layer is an artifact, whichever fleet runs it and whoever asks", Banned: map[string]string{
@@ -131,8 +131,6 @@ var rules = []Rule{
 	{Packages: "fleet/git", Only: []string{"spec", "spec/rules", "internal/..."}, Why: "it knows repositories, not what their files are for", By: []string{"fleet/content", "sandbox/culprit", "cmd/caisson"}, ByWhy: "a server is asked by verbs that say so; a publish of what is there asks the site's own directory for its commit"},
 	{Packages: "fleet/content", Only: []string{"spec/...", "layers/image", "oci", "oci/...", "spec/refusal", "fleet/git", "internal/..."}, Why: "files go from a repository to a registry, whatever is published of them", By: []string{"fleet/service", "cmd/caisson", "sandbox"}, ByWhy: "a publisher is told what to push first, and what is kept is copied by its tag"},
 	{Packages: "fleet/mirror", By: []string{"cmd/caisson"}, ByWhy: "a copy is what an operator asks for"},
-	{Packages: "fleet/commits", Only: []string{"spec/...", "oci", "oci/internal/...", "fleet/index", "internal/..."}, Why: "what overlays bring and what git said is remembered, however it is read", By: []string{"fleet/query", "fleet/server", "fleet/service"}, ByWhy: "the service asks and shows it"},
-	{Packages: "fleet/layerdiff", Only: []string{"spec/...", "layers/...", "builder/...", "oci/...", "oci/trust/...", "builder/release", "packaging/systemd", "internal/..."}, Why: "layers are compared whoever runs them", By: []string{"fleet/service", "cmd/caisson"}, ByWhy: "the service shows it, and nothing is refused because of an advisory"},
 	{Packages: "fleet/attest", By: []string{"fleet/server", "fleet/service", "cmd/caisson", "test/..."}, ByWhy: "operators and the service ask, and nothing that is published depends on it"},
 	{Packages: "fleet/seal", Only: []string{"spec/...", "internal/..."}, Why: "what is sealed follows from a site, locks and values, wherever it is published", By: []string{"fleet/replace", "cmd/caisson"}, ByWhy: "secrets are opened by verbs that say so"},
 	{Packages: "fleet/replace", By: []string{"cmd/caisson"}, ByWhy: "who replaces a machine is an operator"},
@@ -212,7 +210,7 @@ var rules = []Rule{
 	{Packages: "internal/plain", Only: []string{}, Stdlib: true, Why: leaf},
 	{Packages: "internal/program", Only: []string{"internal/plain"}, Why: "it runs what it is told to, whatever is asked",
 		By: []string{"oci/keys", "oci/keychain", "fleet/seal"}, ByWhy: "a node runs no programs for its keys and secrets"},
-	{Packages: "internal/advisory", Only: []string{"internal/plain"}, Why: "it knows the tracker's form and Debian's versions, not where packages are", By: []string{"builder/release", "fleet/history", "fleet/layerdiff", "spec/site/plan"}, ByWhy: "a node asks nobody for advisories"},
+	{Packages: "internal/advisory", Only: []string{"internal/plain"}, Why: "it knows the tracker's form and Debian's versions, not where packages are", By: []string{"builder/release", "fleet/history", "fleet/preview", "spec/site/plan"}, ByWhy: "a node asks nobody for advisories"},
 	{Packages: "internal/httpserver", Only: []string{"internal/durable", "internal/ownfiles", "internal/check"}, Why: "it serves whatever it is given",
 		By: []string{"cmd/caisson", "bootagent/tell/metrics", "media/netboot/...", "fleet/...", "sandbox", "test/..."}, ByWhy: "a node answers nobody but itself"},
 	{Packages: "internal/efivar", Only: []string{"internal/cms"}, Why: "an update is bytes, whatever firmware takes it",

@@ -1,116 +1,25 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package layerdiff says how layers that nodes run differ, as 'caisson diff' does, and
-// remembers it: a layer does not change.
-//
-// What nodes say that they run is a name alone. The layers are read where the fleet is
-// published, and count once they are verified. [Advice] compares layers and
-// locks by what an operator's file of Debian's security tracker says of their packages.
-// Only cmd/caisson and fleet/service import it.
-package layerdiff
+package preview
 
 import (
 	"cmp"
-	"context"
 	"errors"
 	"fmt"
 	"io/fs"
 	"maps"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/caisson-os/caisson/builder"
 	"github.com/caisson-os/caisson/builder/apt"
-	"github.com/caisson-os/caisson/builder/release"
 	"github.com/caisson-os/caisson/internal/advisory"
 	"github.com/caisson-os/caisson/internal/cli"
 	"github.com/caisson-os/caisson/internal/plain"
-	"github.com/caisson-os/caisson/oci"
 	"github.com/caisson-os/caisson/spec"
-	"github.com/caisson-os/caisson/spec/refusal"
 	"github.com/caisson-os/caisson/spec/site"
 	"github.com/caisson-os/caisson/spec/site/plan"
 )
-
-// Read returns the layer of a manifest's digest, verified.
-type Read func(ctx context.Context, digest string) (release.Layer, error)
-
-// Table holds what is remembered.
-type Table struct {
-	read   Read
-	now    func() time.Time
-	turn   chan struct{} // has a place for the one that reads
-	layers map[string]layer
-	found  map[[2]string]*release.Difference
-}
-
-type layer struct {
-	release.Layer
-	err error // why it cannot be had
-	at  time.Time
-}
-
-const (
-	most     = 64          // layers, and pairs of them, that are remembered
-	tryAgain = time.Minute // a layer that was not there, or was refused
-)
-
-// New returns a table that knows nothing.
-func New(read Read) *Table {
-	return &Table{read: read, now: time.Now, turn: make(chan struct{}, 1), layers: map[string]layer{},
-		found: map[[2]string]*release.Difference{}}
-}
-
-// Between returns what differs from one layer to another, nil where nothing does. It is
-// only read.
-func (t *Table) Between(ctx context.Context, from, to string) (*release.Difference, error) {
-	select {
-	case t.turn <- struct{}{}:
-		defer func() { <-t.turn }()
-	case <-ctx.Done():
-		return nil, ctx.Err()
-	}
-	pair := [2]string{from, to}
-	if d, ok := t.found[pair]; ok {
-		return d, nil
-	}
-	a, err := t.layer(ctx, from)
-	if err != nil {
-		return nil, err
-	}
-	b, err := t.layer(ctx, to)
-	if err != nil {
-		return nil, err
-	}
-	list, _, err := release.Compare(ctx, []release.Layer{a}, []release.Layer{b}, false)
-	if err != nil {
-		return nil, err
-	}
-	if len(t.found) >= most {
-		clear(t.found)
-	}
-	t.found[pair] = nil
-	if len(list) == 1 {
-		t.found[pair] = &list[0]
-	}
-	return t.found[pair], nil
-}
-
-func (t *Table) layer(ctx context.Context, digest string) (release.Layer, error) {
-	if l, ok := t.layers[digest]; ok && (l.err == nil || t.now().Sub(l.at) < tryAgain) {
-		return l.Layer, l.err
-	}
-	l, err := t.read(ctx, digest)
-	if err != nil && refusal.Of(err) == "" && !errors.Is(err, oci.ErrNotFound) {
-		return l, err // the registry's way may be better the next time
-	}
-	if len(t.layers) >= most {
-		clear(t.layers)
-	}
-	t.layers[digest] = layer{l, err, t.now()}
-	return l, err
-}
 
 // Advice compares by one file of the tracker.
 //

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package commits
+package service
 
 import (
 	"context"
@@ -13,14 +13,14 @@ import (
 	"github.com/caisson-os/caisson/spec"
 )
 
-// overlays is a fleet in memory, which counts who is read.
-type overlays struct {
+// counted is a fleet in memory that counts who is read.
+type counted struct {
 	by   map[string]error
 	gone error
 	read map[string]int
 }
 
-func (o *overlays) Overlay(_ context.Context, node string) (*spec.Overlay, error) {
+func (o *counted) Overlay(_ context.Context, node string) (*spec.Overlay, error) {
 	o.read[node]++
 	if err := errors.Join(o.gone, o.by[node]); err != nil {
 		return nil, err
@@ -41,11 +41,11 @@ func fleetOf(n int) (index.Rows, []string) {
 
 // Each overlay is read once, so many at a time; what is published no more is forgotten.
 func TestRead(t *testing.T) {
-	rows, nodes := fleetOf(2*AtOnce + 50)
-	f := &overlays{read: map[string]int{}}
+	rows, nodes := fleetOf(2*atOnce + 50)
+	f := &counted{read: map[string]int{}}
 	var s Sent
-	for _, left := range []int{AtOnce + 50, 50, 0, 0} {
-		s.Read(t.Context(), f, rows, append(nodes, "of-the-site-alone"), AtOnce)
+	for _, left := range []int{atOnce + 50, 50, 0, 0} {
+		s.Read(t.Context(), f, rows, append(nodes, "of-the-site-alone"), atOnce)
 		if got, err := s.Left(); got != left || err != nil {
 			t.Errorf("%d left, want %d; %v", got, left, err)
 		}
@@ -63,7 +63,7 @@ func TestRead(t *testing.T) {
 		t.Errorf("%v %+v, of another node %+v: nodes of one kind have one", read, m, other)
 	}
 	rows["n0000"] = spec.Published{Overlay: "sha256:other"}
-	s.Read(t.Context(), f, rows, nodes, AtOnce)
+	s.Read(t.Context(), f, rows, nodes, atOnce)
 	if _, read := s.Services("sha256:n0000"); read || f.read["n0000"] != 2 {
 		t.Errorf("the old overlay is remembered: %v, read %d times", read, f.read["n0000"])
 	}
@@ -73,10 +73,10 @@ func TestRead(t *testing.T) {
 // registry that does not answer is asked again, once a look.
 func TestReadTrouble(t *testing.T) {
 	rows, nodes := fleetOf(3)
-	f := &overlays{read: map[string]int{}, by: map[string]error{"n0000": oci.ErrNotFound}}
+	f := &counted{read: map[string]int{}, by: map[string]error{"n0000": oci.ErrNotFound}}
 	var s Sent
 	for range 2 {
-		s.Read(t.Context(), f, rows, nodes, AtOnce)
+		s.Read(t.Context(), f, rows, nodes, atOnce)
 		if left, err := s.Left(); left != 0 || !errors.Is(err, oci.ErrNotFound) {
 			t.Errorf("%d left, %v", left, err)
 		}
@@ -85,10 +85,10 @@ func TestReadTrouble(t *testing.T) {
 		t.Errorf("%v %v", read, f.read)
 	}
 	down := errors.New("connection refused")
-	f = &overlays{read: map[string]int{}, gone: down}
+	f = &counted{read: map[string]int{}, gone: down}
 	s = Sent{}
 	for range 2 {
-		s.Read(t.Context(), f, rows, nodes, AtOnce)
+		s.Read(t.Context(), f, rows, nodes, atOnce)
 		if left, err := s.Left(); left != 3 || !errors.Is(err, down) {
 			t.Errorf("%d left, %v", left, err)
 		}

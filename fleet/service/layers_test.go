@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package layerdiff
+package service
 
 import (
 	"context"
@@ -66,7 +66,7 @@ func TestBetween(t *testing.T) {
 	s := newShelf(t)
 	one, two := s.push("1", "bash=5", "curl=8", "gone=1"), s.push("2", "bash=5", "curl=9", "new=1")
 	reads := 0
-	table := New(func(ctx context.Context, digest string) (release.Layer, error) { reads++; return s.read(ctx, digest) })
+	table := NewLayers(func(ctx context.Context, digest string) (release.Layer, error) { reads++; return s.read(ctx, digest) })
 	for range 3 {
 		d, err := table.Between(t.Context(), one, two)
 		if err != nil {
@@ -98,7 +98,7 @@ func TestBetweenAccounts(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	d, err := New(s.read).Between(t.Context(), one, two.Digest)
+	d, err := NewLayers(s.read).Between(t.Context(), one, two.Digest)
 	if err != nil || d == nil || len(d.Packages) != 0 || len(d.Accounts) != 1 || d.Accounts[0] != (release.Change{Name: "kim", To: "1001 active"}) {
 		t.Errorf("%+v %v", d, err)
 	}
@@ -116,7 +116,7 @@ func TestBetweenTrouble(t *testing.T) {
 	s.p.Release = stranger
 	two := s.push("2", "bash=6")
 	reads, down := map[string]int{}, error(nil)
-	table := New(func(ctx context.Context, digest string) (release.Layer, error) {
+	table := NewLayers(func(ctx context.Context, digest string) (release.Layer, error) {
 		reads[digest]++
 		if down != nil {
 			return release.Layer{}, down

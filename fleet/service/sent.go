@@ -1,12 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package commits remembers which commits of services and which windows the overlays of a fleet bring,
-// and which commits git has for the services of its site.
-//
-// The former are in the overlays alone, one a node, so they are read a few at a time and each
-// once. Only what passed every check of fleet/publish counts. Servers of git are asked one after
-// the other, each service now and then, and are not waited for by readers of their last answer.
-package commits
+package service
 
 import (
 	"context"
@@ -16,23 +10,24 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"time"
 
 	"github.com/caisson-os/caisson/fleet/index"
 	"github.com/caisson-os/caisson/internal/plain"
-	"github.com/caisson-os/caisson/internal/stall"
 	"github.com/caisson-os/caisson/oci"
 	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/spec/refusal"
-	"github.com/caisson-os/caisson/spec/site/service"
 )
 
-// Fleet is where overlays are read, verified.
-type Fleet interface {
+// overlays are those of a fleet, verified.
+type overlays interface {
 	Overlay(ctx context.Context, node string) (*spec.Overlay, error)
 }
 
-// Sent holds what was read. The zero value has read nothing.
+// Sent remembers which commits of services and which windows the overlays of a fleet bring. The zero
+// value has read nothing.
+//
+// They are in the overlays alone, one a node, so they are read a few at a time and each once. Only what
+// passed every check of fleet/publish counts.
 type Sent struct {
 	mu      sync.RWMutex
 	by      map[string]brought // by overlay's digest
@@ -51,13 +46,13 @@ type brought struct {
 // How many overlays are to be read at a time: a registry has nodes to answer, too, and
 // what is new is shown before they are all read.
 const (
-	AtFirst = 20
-	AtOnce  = 200
+	atFirst = 20
+	atOnce  = 200
 )
 
 // Read reads so many overlays of these nodes that were not read yet, and forgets those
 // that are published no more.
-func (s *Sent) Read(ctx context.Context, f Fleet, rows index.Rows, nodes []string, most int) {
+func (s *Sent) Read(ctx context.Context, f overlays, rows index.Rows, nodes []string, most int) {
 	s.mu.RLock()
 	by, refused := map[string]brought{}, map[string]error{}
 	services, windows := map[string]map[string]string{}, map[string]*spec.Maintenance{} // nodes of one kind have one
@@ -161,83 +156,4 @@ func (s *Sent) Left() (int, error) {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
 	return s.left, s.trouble
-}
-
-// Head holds what git said of a service.
-type Head struct {
-	Commit  string    // "" before the first answer
-	At      time.Time // of that answer
-	Trouble error     // why there was none since
-}
-
-// Heads asks, and remembers.
-type Heads struct {
-	Ask   func(ctx context.Context, s *service.Service) (commit string, err error)
-	Every time.Duration // between two questions about one service
-	Wait  time.Duration // for one answer
-
-	mu sync.RWMutex
-	by map[string]known
-}
-
-type known struct {
-	Head
-	asked time.Time
-}
-
-// key returns what a commit follows from: another one is another question.
-func key(s *service.Service) string {
-	return s.Git.URL + "\n" + s.Git.Ref() + "\n" + strings.Join(s.From(), "\n")
-}
-
-// Look asks for those services whose time has come, and forgets those that are not there.
-func (h *Heads) Look(ctx context.Context, services []service.Service, now time.Time) {
-	there := map[string]bool{}
-	for i := range services {
-		s := &services[i]
-		there[key(s)] = true
-		one, ok := h.known(s)
-		if ok && now.Sub(one.asked) < h.Every {
-			continue
-		}
-		asking, cancel := context.WithTimeout(ctx, h.Wait)
-		commit, err := h.Ask(asking, s)
-		cancel()
-		if ctx.Err() != nil {
-			return
-		}
-		one.asked = now
-		if one.Trouble = err; err == nil {
-			one.Commit, one.At = commit, now
-		}
-		h.mu.Lock()
-		if h.by == nil {
-			h.by = map[string]known{}
-		}
-		h.by[key(s)] = one
-		h.mu.Unlock()
-	}
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	maps.DeleteFunc(h.by, func(k string, _ known) bool { return !there[k] })
-}
-
-// Keep looks until ctx ends, again after so long; services returns those of now.
-func (h *Heads) Keep(ctx context.Context, every time.Duration, services func() []service.Service) {
-	for h.Look(ctx, services(), time.Now()); stall.Rest(ctx, every) == nil; {
-		h.Look(ctx, services(), time.Now())
-	}
-}
-
-func (h *Heads) known(s *service.Service) (known, bool) {
-	h.mu.RLock()
-	defer h.mu.RUnlock()
-	one, ok := h.by[key(s)]
-	return one, ok
-}
-
-// Head returns what git said of a service last, and whether it was asked.
-func (h *Heads) Head(s *service.Service) (Head, bool) {
-	one, ok := h.known(s)
-	return one.Head, ok
 }

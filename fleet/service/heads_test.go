@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package commits_test
+package service
 
 import (
 	"context"
@@ -10,8 +10,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/caisson-os/caisson/fleet/commits"
 	"github.com/caisson-os/caisson/fleet/content"
+	"github.com/caisson-os/caisson/fleet/query"
 	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/spec/site/service"
 	"github.com/caisson-os/caisson/test/gittest"
@@ -30,14 +30,14 @@ func TestHeads(t *testing.T) {
 	one := repo.Commit("one", map[string]string{"etc/x": "1"})
 	asked := 0
 	source := &content.Source{Cache: t.TempDir(), Say: t.Logf}
-	h := &commits.Heads{Every: time.Minute, Wait: time.Minute, Ask: func(ctx context.Context, s *service.Service) (string, error) {
+	h := &Heads{Every: time.Minute, Wait: time.Minute, Ask: func(ctx context.Context, s *service.Service) (string, error) {
 		asked++
 		head, err := source.Head(ctx, s)
 		return head.ID, err
 	}}
 	list := []service.Service{followed("web", repo.URL), followed("gone", repo.URL+"/none")}
 	now := time.Unix(1e9, 0)
-	look := func(after time.Duration) (commits.Head, commits.Head) {
+	look := func(after time.Duration) (query.Head, query.Head) {
 		t.Helper()
 		now = now.Add(after)
 		h.Look(t.Context(), list, now)
@@ -85,7 +85,7 @@ func TestHeads(t *testing.T) {
 // TestAServerThatHangs keeps the next one from being asked no longer than one answer may
 // take.
 func TestAServerThatHangs(t *testing.T) {
-	h := &commits.Heads{Every: time.Minute, Wait: time.Millisecond, Ask: func(ctx context.Context, s *service.Service) (string, error) {
+	h := &Heads{Every: time.Minute, Wait: time.Millisecond, Ask: func(ctx context.Context, s *service.Service) (string, error) {
 		if s.Name == "web" {
 			<-ctx.Done()
 			return "", ctx.Err()

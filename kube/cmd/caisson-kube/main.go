@@ -40,7 +40,6 @@ import (
 	"github.com/caisson-os/caisson/fleet/analysis"
 	"github.com/caisson-os/caisson/fleet/rollout"
 	"github.com/caisson-os/caisson/kube/drain"
-	"github.com/caisson-os/caisson/kube/metrics"
 	"github.com/caisson-os/caisson/kube/nodes"
 	"github.com/caisson-os/caisson/kube/service"
 	"github.com/caisson-os/caisson/kube/sites"
@@ -287,7 +286,7 @@ func secretsOf(api client.Reader) func(ctx context.Context, namespace, name, key
 }
 
 // counting are the metrics of this process, which it has once.
-var counting = sync.OnceValues(func() (*metrics.Metrics, error) { return metrics.New(ctrlmetrics.Registry) })
+var counting = sync.OnceValues(func() (*metrics, error) { return newMetrics(ctrlmetrics.Registry) })
 
 // whatIsRead keeps of a Node in memory what a site, a FleetNode or a drain is compared with:
 // images and volumes of thousands of them are not.
@@ -355,7 +354,7 @@ func (o *options) open(ref string) (*registry.Registry, error) {
 
 // follow adds what is done for each fleet whose service is known, and returns these by their
 // namespaces.
-func (o *options) follow(mgr ctrl.Manager, r *sites.Reconciler, seen *metrics.Metrics) (map[string]*service.Client, error) {
+func (o *options) follow(mgr ctrl.Manager, r *sites.Reconciler, seen *metrics) (map[string]*service.Client, error) {
 	services, sources := map[string]*service.Client{}, map[string]nodes.Source{}
 	fleets, err := named(o.fleets, "fleet", "URL")
 	if err != nil {

@@ -21,7 +21,6 @@ import (
 
 	"github.com/caisson-os/caisson/internal/httpserver"
 	"github.com/caisson-os/caisson/kube/admit"
-	"github.com/caisson-os/caisson/kube/metrics"
 	"github.com/caisson-os/caisson/kube/sites"
 	"github.com/caisson-os/caisson/spec/site/cluster"
 )
@@ -74,7 +73,7 @@ func (h *hook) ready(*http.Request) error {
 }
 
 // add has each instance answer, whichever works.
-func (h *hook) add(ctx context.Context, mgr ctrl.Manager, r *sites.Reconciler, o *options, seen *metrics.Metrics) error {
+func (h *hook) add(ctx context.Context, mgr ctrl.Manager, r *sites.Reconciler, o *options, seen *metrics) error {
 	if h == nil {
 		return nil
 	}

@@ -1,9 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package metrics counts what caisson-kube does, for Prometheus. How the fleet's nodes are
-// is counted by the fleet's service, and how requests and queues are by controller-runtime's own
-// metrics; here is what neither knows.
-package metrics
+package main
 
 import (
 	"time"
@@ -11,8 +8,9 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// Metrics are those of one process.
-type Metrics struct {
+// metrics count what this program does. How the fleet's nodes are is counted by the fleet's service, and
+// how requests and queues are by controller-runtime's own metrics; here is what neither knows.
+type metrics struct {
 	looks     *prometheus.HistogramVec
 	sites     *prometheus.GaugeVec
 	published *prometheus.GaugeVec
@@ -25,8 +23,8 @@ type Metrics struct {
 // for a registry.
 var seconds = []float64{.005, .02, .05, .1, .25, .5, 1, 2.5, 10, 60, 600}
 
-// New returns metrics that are registered.
-func New(with prometheus.Registerer) (*Metrics, error) {
+// newMetrics returns metrics that are registered.
+func newMetrics(with prometheus.Registerer) (*metrics, error) {
 	histogram := func(name, help string, labels ...string) *prometheus.HistogramVec {
 		return prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: "caisson_kube_" + name, Help: help, Buckets: seconds}, labels)
 	}
@@ -36,7 +34,7 @@ func New(with prometheus.Registerer) (*Metrics, error) {
 	counter := func(name, help string, labels ...string) *prometheus.CounterVec {
 		return prometheus.NewCounterVec(prometheus.CounterOpts{Name: "caisson_kube_" + name, Help: help}, labels)
 	}
-	m := &Metrics{
+	m := &metrics{
 		looks:     histogram("look_seconds", "Looks at a namespace, and how long they took. The result is ok or failed.", "namespace", "result"),
 		sites:     gauge("site_condition", "Conditions of the Site of a namespace: 1 where one is True.", "namespace", "condition"),
 		published: gauge("published_generation", "Generation of the fleet that is published.", "namespace"),
@@ -54,13 +52,13 @@ func New(with prometheus.Registerer) (*Metrics, error) {
 }
 
 // Looked counts a look at a namespace.
-func (m *Metrics) Looked(namespace string, took time.Duration, err error) {
+func (m *metrics) Looked(namespace string, took time.Duration, err error) {
 	m.looks.WithLabelValues(namespace, result(err)).Observe(took.Seconds())
 }
 
 // Site notes the conditions of a namespace's Site, and the generation that is published; it
 // is not known where it is 0. Without conditions the namespace has no Site.
-func (m *Metrics) Site(namespace string, conditions map[string]bool, generation int64) {
+func (m *metrics) Site(namespace string, conditions map[string]bool, generation int64) {
 	m.sites.DeletePartialMatch(prometheus.Labels{"namespace": namespace})
 	m.published.DeleteLabelValues(namespace)
 	for name, holds := range conditions {
@@ -76,15 +74,15 @@ func (m *Metrics) Site(namespace string, conditions map[string]bool, generation 
 }
 
 // Answered counts an answer to an API server.
-func (m *Metrics) Answered(verdict string, took time.Duration) {
+func (m *metrics) Answered(verdict string, took time.Duration) {
 	m.answers.WithLabelValues(verdict).Observe(took.Seconds())
 }
 
 // Wrote counts an object that was written.
-func (m *Metrics) Wrote(namespace, kind string) { m.writes.WithLabelValues(namespace, kind).Inc() }
+func (m *metrics) Wrote(namespace, kind string) { m.writes.WithLabelValues(namespace, kind).Inc() }
 
 // Drained counts a Node that was drained, or could not be.
-func (m *Metrics) Drained(err error) { m.drains.WithLabelValues(result(err)).Inc() }
+func (m *metrics) Drained(err error) { m.drains.WithLabelValues(result(err)).Inc() }
 
 func result(err error) string {
 	if err != nil {

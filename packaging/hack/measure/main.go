@@ -57,4 +57,6 @@ func measure(list bool) error {
 	return nil
 }
 
-func isTest(name string) bool { return strings.Contains("/"+name, "/test/") }
+func isTest(name string) bool {
+	return strings.Contains("/"+name, "/test/") || strings.Contains(name, "/testdata/")
+}

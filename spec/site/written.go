@@ -82,10 +82,10 @@ func (s *Site) TextsOn(nodes []string) (sets [][]Text) {
 // packageValues returns all values of apt, those of overrides after the others.
 func (s *Site) packageValues() iter.Seq[*tree.Value] {
 	return func(yield func(*tree.Value) bool) {
-		for over := range s.parts.Named("apt").Authored() {
-			if !walk(over, yield) {
-				return
-			}
+		apt := s.parts.Named("apt")
+		more := walk(apt.Base, yield)
+		for _, t := range apt.Targets() {
+			more = more && walk(t.Over, yield)
 		}
 	}
 }

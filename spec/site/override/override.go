@@ -286,23 +286,3 @@ func (p *Part) Above(name string) string {
 	}
 	return ""
 }
-
-// Authored returns what was written of the part: the base, then what the overrides
-// lay over it.
-func (p *Part) Authored() iter.Seq[*tree.Value] {
-	return func(yield func(*tree.Value) bool) {
-		if !yield(p.Base) {
-			return
-		}
-		for _, t := range p.Labels {
-			if !yield(t.Over) {
-				return
-			}
-		}
-		for _, name := range slices.Sorted(maps.Keys(p.Hosts)) {
-			if !yield(p.Hosts[name].Over) {
-				return
-			}
-		}
-	}
-}

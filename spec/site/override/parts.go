@@ -126,13 +126,9 @@ func (all Parts) CheckOpenFiles(c *shape.Checker) {
 
 // CheckTime says where the site writes the file that network.ntp would go into.
 func (all Parts) CheckTime(c *shape.Checker) {
-	ntp := func(f *module.Fragment) bool { return f != nil && len(f.Machine.Network.NTP) > 0 }
-	asked := false
-	for _, p := range all {
-		for _, t := range p.Targets() {
-			asked = asked || ntp(t.Frag)
-		}
-	}
+	asked := slices.ContainsFunc(all.Named(module.Machine).Targets(), func(t *target) bool {
+		return t.Frag != nil && len(t.Frag.Machine.Network.NTP) > 0
+	})
 	for _, p := range all {
 		for _, t := range p.Targets() {
 			if !asked || p.Off || t.Frag == nil {

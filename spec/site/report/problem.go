@@ -134,37 +134,30 @@ func (r *Report) Sort() {
 
 // String is the problem in one line.
 func (p Problem) String() string {
-	var b strings.Builder
-	if p.File != "" {
-		fmt.Fprintf(&b, "%s:", p.File)
-		if p.Line > 0 {
-			fmt.Fprintf(&b, "%d:%d:", p.Line, p.Column)
-		}
-		b.WriteByte(' ')
+	place, path := p.where()
+	return place + path + p.Message
+}
+
+// where returns the place of the problem and its field, each as a line of them begins.
+func (p Problem) where() (place, path string) {
+	switch {
+	case p.Line > 0 && p.File != "":
+		place = fmt.Sprintf("%s:%d:%d: ", p.File, p.Line, p.Column)
+	case p.File != "":
+		place = p.File + ": "
 	}
 	if p.Path != "" {
-		fmt.Fprintf(&b, "%s: ", p.Path)
+		path = p.Path + ": "
 	}
-	b.WriteString(p.Message)
-	return b.String()
+	return place, path
 }
 
 // Write prints the report as a compiler would: position, severity, what, the
 // rule, the line underlined, the hint.
 func (r *Report) Write(w io.Writer) {
 	for _, p := range r.Problems {
-		where := ""
-		if p.File != "" {
-			where = p.File + ": "
-			if p.Line > 0 {
-				where = fmt.Sprintf("%s:%d:%d: ", p.File, p.Line, p.Column)
-			}
-		}
-		path := p.Path
-		if path != "" {
-			path += ": "
-		}
-		fmt.Fprintf(w, "%s%s: %s%s [%s]\n", where, p.Severity, path, p.Message, p.Rule)
+		place, path := p.where()
+		fmt.Fprintf(w, "%s%s: %s%s [%s]\n", place, p.Severity, path, p.Message, p.Rule)
 		if line, marks := p.At.excerpt(); line != "" {
 			fmt.Fprintf(w, "%6d | %s\n       | %s\n", p.Line, line, marks)
 		}

@@ -178,7 +178,7 @@ func (c *Checker) packageNames(v *tree.Value, key string, names []string) []stri
 }
 
 func (c *Checker) repository(v *tree.Value, e shape.Entry[repositoryDoc]) spec.Repository {
-	c.checkID(e.Key)
+	c.Valid(e.Key.At, rules.ID(e.Key.S))
 	r, none := spec.Repository(e.Val), report.Pos{}
 	r.ID = e.Key.S
 	url, key := c.At(v, "url"), c.At(v, "gpgkey")

@@ -87,24 +87,22 @@ func (*kernelModulesDoc) Example(instead *tree.Value) string {
 
 // Example shows a script that stands where an entry belongs.
 func (*execDoc) Example(instead *tree.Value) string {
-	if instead.Kind != tree.Scalar {
-		return ""
-	}
-	return `{data: "#!/bin/bash …", rerun_policy: once_successfully}`
+	return insteadOfText(instead, `{data: "#!/bin/bash …", rerun_policy: once_successfully}`)
 }
 
 // Example shows a text that stands where a file belongs.
 func (*fileDoc) Example(instead *tree.Value) string {
-	if instead.Kind != tree.Scalar {
-		return ""
-	}
-	return "{content: " + shape.Quoted(instead.Text) + "}"
+	return insteadOfText(instead, "{content: "+shape.Quoted(instead.Text)+"}")
 }
 
 // Example shows the word of a state, or a text, as an entry.
 func (*unitDoc) Example(instead *tree.Value) string {
+	return insteadOfText(instead, "{state: enabled, run: started}, or {content: …} for its file")
+}
+
+func insteadOfText(instead *tree.Value, example string) string {
 	if instead.Kind != tree.Scalar {
 		return ""
 	}
-	return "{state: enabled, run: started}, or {content: …} for its file"
+	return example
 }

@@ -46,7 +46,7 @@ type execDoc struct {
 
 var execModule = Module{Name: "exec", Doc: reflect.TypeFor[shape.Raw[shape.Map[execDoc]]](),
 	About:  "scripts, run in the order of their names",
-	Inline: inlineExec, Normal: normalExec, Compile: (*Checker).exec,
+	Inline: inline(map[string]string{"file": "data", "revert_file": "revert"}), Normal: normalExec, Compile: (*Checker).exec,
 	Defaults: func(conf map[string]any, _ bool) map[string]any {
 		out := map[string]any{}
 		for name, script := range conf {
@@ -74,11 +74,6 @@ var execModule = Module{Name: "exec", Doc: reflect.TypeFor[shape.Raw[shape.Map[e
 		}
 		return out
 	},
-}
-
-// inlineExec replaces the names of scripts beside the site by the scripts.
-func inlineExec(c *shape.Checker, v *tree.Value, read reader) *tree.Value {
-	return inlineEntries(c, v, read, map[string]string{"file": "data", "revert_file": "revert"})
 }
 
 // normalExec gives timeout its one name: the manual says script_timeout.

@@ -32,7 +32,7 @@ type fileDoc struct {
 }
 
 var filesModule = Module{Name: "files", Doc: reflect.TypeFor[shape.Raw[shape.Map[fileDoc]]](), About: "small files below /etc",
-	Inline: inlineFiles, Compile: (*Checker).files,
+	Inline: inline(map[string]string{"file": "content"}), Compile: (*Checker).files,
 	// A file may hold a secret: only its identity is shown.
 	Lines: func(i *spec.Items) (out []Line) {
 		for _, f := range i.Files {
@@ -46,11 +46,6 @@ var filesModule = Module{Name: "files", Doc: reflect.TypeFor[shape.Raw[shape.Map
 		}
 		return out
 	},
-}
-
-// inlineFiles replaces file, which names a file beside the site, by content.
-func inlineFiles(c *shape.Checker, v *tree.Value, read reader) *tree.Value {
-	return inlineEntries(c, v, read, map[string]string{"file": "content"})
 }
 
 func (c *Checker) files(v *tree.Value, f *Fragment) {
@@ -122,22 +117,24 @@ func (c *Checker) timeFiles(f *Fragment) {
 // read, and returns "" for it.
 type reader func(name string, at report.Pos) string
 
-// inlineEntries replaces, in each entry of a map, the keys that name a file by the
-// keys that hold its content: keys has the one by the other.
-func inlineEntries(c *shape.Checker, v *tree.Value, read reader, keys map[string]string) *tree.Value {
-	return each(c, v, func(entry *tree.Value) *tree.Value {
-		for from, to := range keys {
-			name := entry.Get(from)
-			switch {
-			case name == nil || name.Kind != tree.Scalar:
-			case entry.Get(to) != nil:
-				c.Errorf(name.At, "contradiction", "keep one of the two", "%s and %s are both given", from, to)
-			default:
-				c.In(from, func() { entry = entry.Without(from).With(to, content(name, read)) })
+// inline replaces, in each entry of a map, the keys that name a file beside the site by
+// the keys that hold its content: keys has the one by the other.
+func inline(keys map[string]string) func(*shape.Checker, *tree.Value, reader) *tree.Value {
+	return func(c *shape.Checker, v *tree.Value, read reader) *tree.Value {
+		return each(c, v, func(entry *tree.Value) *tree.Value {
+			for from, to := range keys {
+				name := entry.Get(from)
+				switch {
+				case name == nil || name.Kind != tree.Scalar:
+				case entry.Get(to) != nil:
+					c.Errorf(name.At, "contradiction", "keep one of the two", "%s and %s are both given", from, to)
+				default:
+					c.In(from, func() { entry = entry.Without(from).With(to, content(name, read)) })
+				}
 			}
-		}
-		return entry
-	})
+			return entry
+		})
+	}
 }
 
 // content returns the content of the file that a value names, in the value's place.

@@ -26,9 +26,6 @@ var limitsModule = Module{Name: "limits", Doc: reflect.TypeFor[shape.Raw[shape.M
 	},
 }
 
-// checkID reports whether an author's key can be part of a file's name.
-func (c *Checker) checkID(t shape.Text) bool { return c.Valid(t.At, rules.ID(t.S)) }
-
 func (c *Checker) limits(v *tree.Value, f *Fragment) {
 	seen := map[[3]string]shape.Text{}
 	shape.Entries(c.Checker, v, func(e shape.Entry[limitDoc]) {
@@ -39,7 +36,11 @@ func (c *Checker) limits(v *tree.Value, f *Fragment) {
 		}
 		limit.ID = e.Key.S
 		c.ValidIn(e.Key.At, at, rules.Limit(limit))
-		for _, kind := range limitKinds(limit.Type) {
+		kinds := []string{limit.Type}
+		if limit.Type == "-" {
+			kinds = []string{"hard", "soft"}
+		}
+		for _, kind := range kinds {
 			key := [3]string{limit.Domain, kind, limit.Item}
 			if first, dup := seen[key]; dup {
 				c.Warnf(e.Key.At, "duplicate", "", "the same limit is set by %s at %s; the last name in order wins", first.S, first.At)
@@ -51,13 +52,6 @@ func (c *Checker) limits(v *tree.Value, f *Fragment) {
 		f.Items.Limits = append(f.Items.Limits, limit)
 	})
 	slices.SortFunc(f.Items.Limits, func(a, b spec.Limit) int { return strings.Compare(a.ID, b.ID) })
-}
-
-func limitKinds(kind string) []string {
-	if kind == "-" {
-		return []string{"hard", "soft"}
-	}
-	return []string{kind}
 }
 
 // emptyTexts reports texts that are written but empty.

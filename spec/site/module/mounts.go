@@ -70,7 +70,7 @@ var runtimeDirs = []string{"/var/lib/containerd", "/var/lib/docker", "/var/lib/k
 func (c *Checker) mounts(v *tree.Value, f *Fragment) {
 	targets := map[string]shape.Text{}
 	shape.Entries(c.Checker, v, func(e shape.Entry[mountDoc]) {
-		c.checkID(e.Key)
+		c.Valid(e.Key.At, rules.ID(e.Key.S))
 		if e.Val.V == nil {
 			return
 		}

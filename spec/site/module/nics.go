@@ -80,7 +80,7 @@ func each(c *shape.Checker, v *tree.Value, to func(*tree.Value) *tree.Value) *tr
 
 func (c *Checker) nics(v *tree.Value, f *Fragment) {
 	shape.Entries(c.Checker, v, func(e shape.Entry[nicDoc]) {
-		if e.Val.V == nil || !c.checkID(e.Key) {
+		if e.Val.V == nil || !c.Valid(e.Key.At, rules.ID(e.Key.S)) {
 			return
 		}
 		n := spec.NIC{ID: e.Key.S, Match: spec.NICMatch(e.Val.Match)}
@@ -125,9 +125,12 @@ func (c *Checker) nicSettings(group string, settings shape.Map[shape.Text]) (out
 }
 
 var ethtoolModule = Module{Name: "ethtool", Doc: reflect.TypeFor[shape.Raw[shape.Map[shape.Map[shape.Flag]]]](),
-	About:  "offload features by interface",
-	Normal: normalEthtool, Compile: (*Checker).ethtool,
-	Flag: func(path []string) bool { return len(path) == 2 },
+	About: "offload features by interface",
+	Normal: func(c *shape.Checker, v *tree.Value) *tree.Value {
+		return each(c, v, func(features *tree.Value) *tree.Value { return c.Rename(features, FeatureName) })
+	},
+	Compile: (*Checker).ethtool,
+	Flag:    func(path []string) bool { return len(path) == 2 },
 	Lines: func(i *spec.Items) []Line {
 		return plain.Each(i.Ethtool, func(f spec.Feature) Line {
 			return Line{f.Interface + "/" + f.Feature, map[bool]string{true: "on", false: "off"}[f.On]}
@@ -149,10 +152,6 @@ var featureAliases = map[string]string{
 
 // FeatureName expands the short name of a feature.
 func FeatureName(name string) string { return cmp.Or(featureAliases[name], name) }
-
-func normalEthtool(c *shape.Checker, v *tree.Value) *tree.Value {
-	return each(c, v, func(features *tree.Value) *tree.Value { return c.Rename(features, FeatureName) })
-}
 
 func (c *Checker) ethtool(v *tree.Value, f *Fragment) {
 	shape.Entries(c.Checker, v, func(nic shape.Entry[shape.Map[shape.Text]]) {

@@ -46,10 +46,9 @@ func (*valueDoc) Schema(g *shape.Generator) any {
 
 // secret reports a name that the site has no secret of.
 func (c *Checker) secret(name shape.Text) {
-	if !name.Set() || !c.Valid(name.At, rules.Secret(name.S)) {
-		return
+	if name.Set() && c.Valid(name.At, rules.Secret(name.S)) {
+		c.knowsSecret(name.S, name.At)
 	}
-	c.knowsSecret(name.S, name.At)
 }
 
 // secretsIn reports files of secrets that a text names and that no node will have.

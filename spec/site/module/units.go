@@ -29,7 +29,7 @@ type unitDoc struct {
 
 var unitsModule = Module{Name: "units", Doc: reflect.TypeFor[shape.Raw[shape.Map[unitDoc]]](),
 	About:  "units of systemd; the entry system.conf sets the limits of all services without limits of their own",
-	Inline: inlineFiles, Compile: (*Checker).units,
+	Inline: inline(map[string]string{"file": "content"}), Compile: (*Checker).units,
 	Flag: func(path []string) bool { return len(path) == 2 && path[1] == "restart" },
 	// A unit may hold a secret: of texts only their identity is shown.
 	Lines: func(i *spec.Items) (out []Line) {

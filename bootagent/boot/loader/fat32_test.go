@@ -6,6 +6,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"io"
 	"maps"
 	"os"
 	"os/exec"
@@ -250,4 +251,25 @@ func FuzzOpen(f *testing.F) {
 		_, _ = v.Files("EFI")                                // nothing panics
 		_ = v.Create("EFI", "a", bytes.NewReader(data), 100) // likewise
 	})
+}
+
+// Read copies a file of a folder.
+func (v *Volume) Read(folder, name string, to io.Writer) error {
+	f, err := v.folder(folder)
+	if err != nil {
+		return err
+	}
+	e := f.find(name)
+	if e == nil || e.folder {
+		return fmt.Errorf("%s/%s is not there", folder, name)
+	}
+	left := e.Size
+	for _, c := range v.clusters(e.first) {
+		n := min(left, v.cluster)
+		if _, err := io.Copy(to, io.NewSectionReader(v.d, v.at(c), n)); err != nil {
+			return err
+		}
+		left -= n
+	}
+	return nil
 }

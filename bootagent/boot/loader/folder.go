@@ -6,7 +6,6 @@ import (
 	"bytes"
 	"encoding/binary"
 	"fmt"
-	"io"
 	"slices"
 	"strings"
 	"unicode/utf16"
@@ -42,27 +41,6 @@ func (v *Volume) Files(name string) ([]File, error) {
 		return nil, err
 	}
 	return slices.DeleteFunc(f.files(), func(e File) bool { return e.folder }), nil
-}
-
-// Read copies a file of a folder.
-func (v *Volume) Read(folder, name string, to io.Writer) error {
-	f, err := v.folder(folder)
-	if err != nil {
-		return err
-	}
-	e := f.find(name)
-	if e == nil || e.folder {
-		return fmt.Errorf("%s/%s is not there", folder, name)
-	}
-	left := e.Size
-	for _, c := range v.clusters(e.first) {
-		n := min(left, v.cluster)
-		if _, err := io.Copy(to, io.NewSectionReader(v.d, v.at(c), n)); err != nil {
-			return err
-		}
-		left -= n
-	}
-	return nil
 }
 
 // folder reads a folder, "EFI/Linux".

@@ -120,9 +120,9 @@ func TestNothingNewOnAReadOnlyDisk(t *testing.T) {
 func TestTheLastAttemptBehindItsKexec(t *testing.T) {
 	for name, behind := range map[string]func(*published) []string{
 		"this release": func(p *published) []string {
-			return []string{kernel.KexecMarker, p.attempt.counted(p.notes.of.Overlay)}
+			return []string{spec.KexecMarker, p.attempt.counted(p.notes.of.Overlay)}
 		},
-		"one before": func(*published) []string { return []string{kernel.KexecMarker} },
+		"one before": func(*published) []string { return []string{spec.KexecMarker} },
 	} {
 		t.Run(name, func(t *testing.T) {
 			p := publish(t)
@@ -252,7 +252,7 @@ func TestArgumentsThatLoseTheNetwork(t *testing.T) {
 		}
 		p.notes.of = found.Generation
 		p.begin() // and enters the kernel of generation 2
-		line.pulled, p.machine.words, p.attempt.unproven = true, []string{kernel.KexecMarker, p.attempt.counted(p.notes.of.Overlay), "virtio_net.napi_tx=0"}, false
+		line.pulled, p.machine.words, p.attempt.unproven = true, []string{spec.KexecMarker, p.attempt.counted(p.notes.of.Overlay), "virtio_net.napi_tx=0"}, false
 		if _, err := p.chooser.choose(t.Context()); !errors.Is(err, errStartOver) {
 			t.Fatalf("attempt %d: generation %d runs under the arguments of 2: %v", n+1, p.notes.of.Generation, err)
 		}
@@ -271,7 +271,7 @@ func TestALoaderBehindAKexecStartsOver(t *testing.T) {
 	p.overlay(1, p.layer("image").Overlay.Layer)
 	line := &cord{Source: p.ways.source, pulled: true}
 	p.ways.source = line
-	p.machine.words = []string{kernel.KexecMarker, kernel.KexecCounted + "sha256:01"}
+	p.machine.words = []string{spec.KexecMarker, kernel.KexecCounted + "sha256:01"}
 	p.machine.limits.only, p.machine.limits.pause = 30*time.Millisecond, 10*time.Millisecond
 	if _, err := p.chooser.choose(t.Context()); !errors.Is(err, errStartOver) {
 		t.Errorf("behind a kexec: %v", err)

@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/caisson-os/caisson/bootagent/boot/handover"
+	"github.com/caisson-os/caisson/bootagent/boot/kernel"
 	"github.com/caisson-os/caisson/bootagent/boot/network/table"
 	"github.com/caisson-os/caisson/bootagent/boot/root"
 	"github.com/caisson-os/caisson/bootagent/record/state"
@@ -60,12 +61,12 @@ func (b *boot) enter(context.Context) error {
 	b.say("entering the layer, root %s", b.record.RootID)
 	b.notes.note(about(b.record.Generation, spec.Event{Event: spec.EventEntered, Transition: b.notes.transition}))
 	for _, s := range append(b.ways.arp, b.settings...) {
-		fault.Say(b.say, s.restore())
+		fault.Say(b.say, s.Restore())
 	}
 	if err := b.watchdog.Load().Feed(); err != nil { // the next to do so is systemd
 		b.say("%v", err)
 	}
-	return switchRoot(newRoot, "/sbin/init")
+	return kernel.SwitchRoot(newRoot, "/sbin/init")
 }
 
 // handOver ends what the loader does on the network, and leaves to the new root's
@@ -189,63 +190,6 @@ func mountBasics() error {
 	for _, dir := range []string{paths.Run, "/tmp", "/etc", "/newroot"} {
 		if err := os.MkdirAll(dir, 0o755); err != nil {
 			return err
-		}
-	}
-	return nil
-}
-
-// switchRoot makes root the root and runs its init. It returns only with an
-// error. What the loader unpacked into memory is deleted first: nobody could
-// reach it afterwards.
-func switchRoot(root, init string) error {
-	for _, m := range []string{"/dev", "/proc", "/sys", "/run"} {
-		if err := os.MkdirAll(root+m, 0o755); err != nil {
-			return err
-		}
-		if err := unix.Mount(m, root+m, "", unix.MS_MOVE, ""); err != nil {
-			return fmt.Errorf("move %s: %w", m, err)
-		}
-	}
-	if err := emptyRoot(root); err != nil {
-		return err
-	}
-	if err := os.Chdir(root); err != nil {
-		return err
-	}
-	if err := unix.Mount(".", "/", "", unix.MS_MOVE, ""); err != nil {
-		return fmt.Errorf("move the new root to /: %w", err)
-	}
-	if err := unix.Chroot("."); err != nil {
-		return fmt.Errorf("chroot: %w", err)
-	}
-	if err := os.Chdir("/"); err != nil {
-		return err
-	}
-	return fmt.Errorf("run %s: %w", init, unix.Exec(init, []string{init}, []string{"TERM=linux"}))
-}
-
-// emptyRoot frees the memory of the loader's own files. It never leaves the
-// file system it begins in.
-func emptyRoot(keep string) error {
-	var root unix.Statfs_t
-	if err := unix.Statfs("/", &root); err != nil {
-		return err
-	}
-	if root.Type != unix.RAMFS_MAGIC && root.Type != unix.TMPFS_MAGIC {
-		return errors.New("the loader's root is not in memory; its files are not deleted")
-	}
-	entries, err := os.ReadDir("/")
-	if err != nil {
-		return err
-	}
-	for _, e := range entries {
-		name := "/" + e.Name()
-		var there, here unix.Stat_t
-		if unix.Lstat(name, &there) != nil || unix.Lstat("/", &here) != nil || there.Dev != here.Dev || name == keep {
-			continue
-		}
-		if err := os.RemoveAll(name); err != nil {
-			return fmt.Errorf("free the loader's memory: %w", err)
 		}
 	}
 	return nil

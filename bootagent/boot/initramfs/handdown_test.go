@@ -6,6 +6,7 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/caisson-os/caisson/bootagent/boot/screen"
 	"github.com/caisson-os/caisson/bootagent/record/state"
 	"github.com/caisson-os/caisson/oci/trust"
 	"github.com/caisson-os/caisson/spec"
@@ -23,7 +24,7 @@ func TestHandDown(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	b := newBoot(console{t.Output()}, machine{bootstrap: fleet.Bootstrap(), id: trust.Identity{Node: fixture.Node}}, nil)
+	b := newBoot(screen.Console{W: t.Output()}, machine{bootstrap: fleet.Bootstrap(), id: trust.Identity{Node: fixture.Node}}, nil)
 	b.disk.folder, b.ways.source = folder, fleet.Registry.Source()
 	b.machine.bootstrap.Chain = fleet.Anchor(one)
 	b.machine.bootstrap.SetNeeds()

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/caisson-os/caisson/bootagent/boot/screen"
 	"github.com/caisson-os/caisson/bootagent/record/state"
 	"github.com/caisson-os/caisson/bootagent/record/track"
 	"github.com/caisson-os/caisson/oci"
@@ -34,7 +35,7 @@ func (h *heard) Manifest(ctx context.Context, repo, reference, etag string) (oci
 func TestHint(t *testing.T) {
 	p := publish(t)
 	var said bytes.Buffer
-	p.console = console{&said}
+	p.console = screen.Console{W: &said}
 	p.machine.limits.pause, p.machine.limits.hint = time.Millisecond, time.Hour
 	p.machine.bootstrap.Hints = "https://fleet.example"
 	p.machine.id = trust.Identity{MACs: []string{"52:54:00:00:00:01"}, UUIDs: []string{"u"}}

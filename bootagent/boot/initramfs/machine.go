@@ -3,13 +3,10 @@
 package initramfs
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"path/filepath"
-	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -20,7 +17,6 @@ import (
 	"github.com/caisson-os/caisson/bootagent/record/track"
 	"github.com/caisson-os/caisson/bootagent/tpm"
 	"github.com/caisson-os/caisson/internal/fault"
-	"github.com/caisson-os/caisson/internal/plain"
 	"github.com/caisson-os/caisson/oci/trust"
 	"github.com/caisson-os/caisson/spec"
 )
@@ -41,20 +37,6 @@ type machine struct {
 	id        trust.Identity
 	epochs    track.Epochs // nil: none are kept
 	tpm       tpm.TPM
-}
-
-// armPanic has the kernel start over when it panics, if it was started without the
-// word that says so: by an older boot file, or by hand. It stays so when the new
-// root's init takes over, which may be what panics. What the command line says
-// counts: panic=0 leaves a dead machine as it is.
-func (m *machine) armPanic() {
-	line, _ := os.ReadFile(m.proc + "/cmdline") // an unreadable one names nothing
-	words := identity.CommandLine(string(line))
-	for _, word := range spec.KernelLine(words)[len(words):] {
-		if seconds, ok := strings.CutPrefix(word, "panic="); ok {
-			fault.Say(m.say, fault.In(os.WriteFile(m.proc+"/sys/kernel/panic", []byte(seconds), 0), "after a panic this machine stays as it is"))
-		}
-	}
 }
 
 // takeBootstrap acts on nothing that a later release has narrowed, and says so.
@@ -111,14 +93,6 @@ func (m *machine) bootMAC() string {
 // afterKexec reports whether this loader is the second one of its boot.
 func (m *machine) afterKexec() bool { return kernel.RanKexec(m.words, m.proc) }
 
-func release() string {
-	var u unix.Utsname
-	if unix.Uname(&u) != nil {
-		return ""
-	}
-	return unix.ByteSliceToString(u.Release[:])
-}
-
 // limits are how long the loader waits. Whatever waits has one.
 type limits struct {
 	ask   time.Duration // for the registry's answer
@@ -144,78 +118,5 @@ func (l limits) from(words []string) limits {
 	return l
 }
 
-// console speaks to the people who stand before the machine: every console that
-// the kernel knows, through its log, with the severity that gets past "quiet".
-type console struct{ w io.Writer }
-
-// kmsg is the kernel's log.
-const kmsg = "/dev/kmsg"
-
-func openConsole() console {
-	f, err := os.OpenFile(kmsg, os.O_WRONLY|unix.O_CLOEXEC, 0)
-	if err != nil {
-		return console{os.Stderr}
-	}
-	return console{f}
-}
-
-// say is how a part of the loader speaks, see [console.say].
+// say is how a part of the loader speaks, see [screen.Console.Say].
 type say func(format string, args ...any)
-
-// maxRecord is below what the kernel takes in one write; more of it is refused as
-// a whole.
-const maxRecord = 900
-
-// say prints each line as a record; what comes from outside forges none. <3> is "error": lower ones are hidden by
-// "quiet", and a loader that says nothing looks like one that hangs.
-func (c *console) say(format string, args ...any) {
-	for line := range strings.SplitSeq(plain.Sprintf(format, args...), "\n") {
-		for len(line) > maxRecord {
-			fmt.Fprintf(c.w, "<3>caisson: %s\n", line[:maxRecord])
-			line = line[maxRecord:]
-		}
-		fmt.Fprintf(c.w, "<3>caisson: %s\n", line)
-	}
-}
-
-// setting is a file below /proc/sys that the loader changes for as long as it
-// runs; the layer finds it as the kernel had it.
-type setting struct {
-	file, value string
-	without     string // what may happen while it is not changed
-	was         []byte // nil while it is unchanged
-}
-
-// changeAll changes each of a list, and says what may happen where it cannot.
-func changeAll(say say, list ...*setting) []*setting {
-	for _, s := range list {
-		fault.Say(say, fault.In(s.change(), "%s", s.without))
-	}
-	return list
-}
-
-// change sets the value. The newline is part of what is written: printk_devkmsg
-// takes a value without one for invalid. A setting that has the value already is
-// left alone: "printk.devkmsg=on" on the command line locks it.
-func (s *setting) change() error {
-	was, err := os.ReadFile(s.file)
-	if err != nil {
-		return err
-	}
-	if string(bytes.TrimSpace(was)) == s.value {
-		return nil
-	}
-	if err := os.WriteFile(s.file, []byte(s.value+"\n"), 0); err != nil {
-		return err
-	}
-	s.was = was
-	return nil
-}
-
-// restore puts back what change found.
-func (s *setting) restore() error {
-	if s.was == nil {
-		return nil
-	}
-	return os.WriteFile(s.file, s.was, 0)
-}

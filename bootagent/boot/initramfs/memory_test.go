@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/caisson-os/caisson/bootagent/boot/kernel"
+	"github.com/caisson-os/caisson/bootagent/boot/screen"
 	"github.com/caisson-os/caisson/bootagent/decide"
 	"github.com/caisson-os/caisson/bootagent/fetch/stage"
 	"github.com/caisson-os/caisson/bootagent/record/state"
@@ -59,7 +60,7 @@ func (p *published) hasMemory(total, available int64) {
 func TestTooLittleMemory(t *testing.T) {
 	p := publish(t)
 	var said bytes.Buffer
-	p.console = console{&said}
+	p.console = screen.Console{W: &said}
 	p.machine.limits.pause, p.machine.limits.hint = time.Millisecond, time.Hour
 	p.machine.bootstrap.Hints, p.ways.lease = "https://fleet.example", &state.Lease{}
 	p.hasMemory(500<<20, stage.ForStart-1<<20)
@@ -104,7 +105,7 @@ func TestTooLittleMemory(t *testing.T) {
 // next: a loader behind a kexec starts over, and the one before it has what the machine has.
 func TestTooLittleMemoryBehindAKexec(t *testing.T) {
 	p := publish(t)
-	p.machine.words = []string{kernel.KexecMarker, kernel.KexecCounted + "sha256:01"}
+	p.machine.words = []string{spec.KexecMarker, kernel.KexecCounted + "sha256:01"}
 	p.machine.limits.only, p.machine.limits.pause = 30*time.Millisecond, 10*time.Millisecond
 	p.hasMemory(500<<20, stage.ForStart-1<<20)
 	p.overlay(1, p.layer("image").Overlay.Layer)

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/caisson-os/caisson/bootagent/boot/kernel"
+	"github.com/caisson-os/caisson/bootagent/boot/screen"
 	"github.com/caisson-os/caisson/bootagent/record/state"
 	"github.com/caisson-os/caisson/bootagent/tell/events"
 	"github.com/caisson-os/caisson/internal/fault"
@@ -60,7 +61,7 @@ func (n *notes) lastWord(why string) {
 	go func() {
 		defer close(done)
 		n.note(about(n.of, spec.Event{Event: spec.EventGaveUp, Transition: n.transition, Why: why,
-			Did: "started the machine over", Console: events.Console(kmsg)}))
+			Did: "started the machine over", Console: events.Console(screen.Log)}))
 	}()
 	select {
 	case <-done:

@@ -11,7 +11,6 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/caisson-os/caisson/bootagent/boot/kernel"
 	"github.com/caisson-os/caisson/bootagent/tell/events"
 	"github.com/caisson-os/caisson/spec"
 )
@@ -112,7 +111,7 @@ func TestAKexecIsOneBoot(t *testing.T) {
 		p.boots()
 		p.notes.note(about(p.notes.of, spec.Event{Event: spec.EventKexec}))
 		if behind {
-			p.machine.words = []string{kernel.KexecMarker}
+			p.machine.words = []string{spec.KexecMarker}
 		}
 		p.nextBoot("b2", "")
 		if _, names := p.blackBox(); !slices.Equal(names, want) {

@@ -152,7 +152,7 @@ func (p *preparer) enterKernel(ctx context.Context, from oci.Source, found *trac
 	if !another {
 		return nil
 	}
-	running := release()
+	running := kernel.Release()
 	if len(line.Dropped) > 0 {
 		p.say("kernel arguments that the overlay does not name: %s", strings.Join(line.Dropped, " "))
 	}
@@ -230,7 +230,7 @@ func (p *preparer) load(found *track.Found, layer *spec.Layer, words []string) e
 // the kernel, is another than the one that runs.
 func (m *machine) commandLine(found *track.Found, layer *spec.Layer) (line kernel.KexecLine, another bool) {
 	line = kernel.KexecArguments(m.words, m.bootstrap.KernelArgs, found.Overlay.KernelArgs)
-	return line, line.Differs || release() != layer.Kernel.Release
+	return line, line.Differs || kernel.Release() != layer.Kernel.Release
 }
 
 // errStartOver is returned when only a restart through the firmware is left: a kexec did not

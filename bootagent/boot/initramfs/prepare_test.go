@@ -13,6 +13,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/caisson-os/caisson/bootagent/boot/kernel"
+	"github.com/caisson-os/caisson/bootagent/boot/screen"
 	"github.com/caisson-os/caisson/bootagent/record/state"
 	"github.com/caisson-os/caisson/bootagent/record/track"
 	"github.com/caisson-os/caisson/internal/digest"
@@ -47,7 +49,7 @@ func publish(t *testing.T) *published {
 	if err != nil {
 		t.Fatal(err)
 	}
-	b := newBoot(console{&bytes.Buffer{}}, machine{bootstrap: spec.Bootstrap{Fleet: "metal-a"}, limits: usual}, nil)
+	b := newBoot(screen.Console{W: &bytes.Buffer{}}, machine{bootstrap: spec.Bootstrap{Fleet: "metal-a"}, limits: usual}, nil)
 	b.disk.folder, b.disk.store, b.ways.source, b.chooser.decided = folder, store, f.Registry.Source(), traces.Into()
 	return &published{b, f, t}
 }
@@ -62,8 +64,8 @@ func (p *published) layer(image string) *track.Found {
 		return d.Bare()
 	}
 	blob := push(oci.Describe("application/vnd.caisson.image.v1.squashfs", []byte(image)))
-	kernel := push(oci.Describe("application/vnd.caisson.kernel.v1", []byte("kernel of "+image)))
-	inImage, inKernel := spec.Blob{Digest: blob.Digest, Size: blob.Size}, spec.Blob{Digest: kernel.Digest, Size: kernel.Size}
+	kernelAt := push(oci.Describe("application/vnd.caisson.kernel.v1", []byte("kernel of "+image)))
+	inImage, inKernel := spec.Blob{Digest: blob.Digest, Size: blob.Size}, spec.Blob{Digest: kernelAt.Digest, Size: kernelAt.Size}
 	var roots map[string]string
 	if size := int64(len(image)); size > 0 && size%verity.Block == 0 {
 		salt, err := verity.Parse(digest.Hex(blob.Digest))
@@ -77,12 +79,12 @@ func (p *published) layer(image string) *track.Found {
 		roots = map[string]string{blob.Digest: root.String()}
 	}
 	config, err := spec.Encode(spec.Layer{Roots: roots, APIVersion: spec.APIVersion, Kind: spec.KindLayer, Fleet: "metal-a", Arch: runtime.GOARCH,
-		Kernel: spec.KernelBlob{Release: release(), Blob: inKernel}, Initrd: inKernel, Images: []spec.Image{{Name: "base", Blob: inImage}}})
+		Kernel: spec.KernelBlob{Release: kernel.Release(), Blob: inKernel}, Initrd: inKernel, Images: []spec.Image{{Name: "base", Blob: inImage}}})
 	if err != nil {
 		p.t.Fatal(err)
 	}
 	raw := oci.Encode(oci.Manifest{SchemaVersion: 2, MediaType: oci.MediaTypeManifest, ArtifactType: oci.TypeLayer,
-		Config: push(oci.Describe(oci.TypeLayerConfig, config)), Layers: []oci.Descriptor{blob, kernel}})
+		Config: push(oci.Describe(oci.TypeLayerConfig, config)), Layers: []oci.Descriptor{blob, kernelAt}})
 	digest, err := p.Registry.PutManifest(p.t.Context(), oci.RepoLayer, oci.MediaTypeManifest, raw)
 	if err != nil {
 		p.t.Fatal(err)

@@ -247,7 +247,7 @@ func TestTwoCardsOnOneNetwork(t *testing.T) {
 		t.Errorf("%+v, %v", found, err)
 	}
 	for _, s := range p.ways.arp {
-		if err := s.restore(); err != nil {
+		if err := s.Restore(); err != nil {
 			t.Error(err)
 		}
 	}

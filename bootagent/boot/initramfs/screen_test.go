@@ -9,9 +9,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/caisson-os/caisson/bootagent/boot/kernel"
+	"github.com/caisson-os/caisson/bootagent/boot/screen"
 	"github.com/caisson-os/caisson/bootagent/record/state"
 	"github.com/caisson-os/caisson/oci/trust"
+	"github.com/caisson-os/caisson/spec"
 )
 
 // A loader whose registry is dead, and that has nothing to fall back on, says so in
@@ -19,7 +20,7 @@ import (
 func TestTheFailureScreen(t *testing.T) {
 	p := publish(t)
 	said, begun := new(talk), time.Now()
-	p.console = console{writerFunc(func(text string) {
+	p.console = screen.Console{W: writerFunc(func(text string) {
 		_, _ = said.Write([]byte(text))                                                           // of memory: it does not fail
 		if strings.Contains(said.String(), "in 80ms, at ") || time.Since(begun) > 2*time.Minute { // within the time that a test has
 			p.machine.limits.only = 0 // which ends the trying
@@ -30,7 +31,7 @@ func TestTheFailureScreen(t *testing.T) {
 	p.machine.id = trust.Identity{MACs: []string{"52:54:00:00:00:01"}}
 	p.machine.bootstrap.Registry = "10.0.2.2:5000/metal-a"
 	p.ways.source = &cord{Source: p.ways.source, pulled: true}
-	p.machine.words = []string{kernel.KexecMarker} // behind which a loader does not try for ever
+	p.machine.words = []string{spec.KexecMarker} // behind which a loader does not try for ever
 	p.machine.limits.pause = 40 * time.Millisecond
 	if _, err := p.chooser.choose(t.Context()); !errors.Is(err, errStartOver) {
 		t.Fatal(err)

@@ -14,7 +14,9 @@ import (
 	"time"
 
 	"github.com/caisson-os/caisson/bootagent/boot/kernel"
+	"github.com/caisson-os/caisson/bootagent/boot/screen"
 	"github.com/caisson-os/caisson/oci"
+	"github.com/caisson-os/caisson/spec"
 )
 
 // trickle is a registry that answers manifests of nodes at once and everything of
@@ -84,7 +86,7 @@ func TestASlowRegistry(t *testing.T) {
 		p.comesUp()
 		p.overlay(2, p.layer(long).Overlay.Layer)
 		said := &talk{}
-		p.console = console{said}
+		p.console = screen.Console{W: said}
 		p.ways.source = trickle{p.ways.source, manifests}
 		p.machine.limits.soon, p.machine.limits.talk = 150*time.Millisecond, 20*time.Millisecond
 		now := time.Now()
@@ -116,7 +118,7 @@ func TestASlowRegistry(t *testing.T) {
 // looks again, and goes on where it was. Behind a kexec, too: a start-over would lose that.
 // Where nothing at all comes there, the arguments of the kexec may be why.
 func TestASlowRegistryAtTheFirstBoot(t *testing.T) {
-	behind := []string{kernel.KexecMarker, kernel.KexecCounted + "sha256:01"}
+	behind := []string{spec.KexecMarker, kernel.KexecCounted + "sha256:01"}
 	for name, row := range map[string]struct {
 		words []string
 		some  bool // of the layer comes
@@ -129,7 +131,7 @@ func TestASlowRegistryAtTheFirstBoot(t *testing.T) {
 			well := p.ways.source
 			p.ways.source = trickle{well, row.some}
 			p.machine.limits.only, p.machine.limits.pause = 100*time.Millisecond, time.Millisecond
-			p.console = console{writerFunc(func(text string) {
+			p.console = screen.Console{W: writerFunc(func(text string) {
 				if strings.Contains(text, "tries again") { // the next try has all the time that it takes
 					p.ways.source, p.machine.limits.only = well, time.Minute
 				}

@@ -73,8 +73,8 @@ var stages = []bootStage{
 
 // boot holds the results of the stages.
 type boot struct {
-	console
-	settings []*setting                      // that the loader changes for itself
+	console  screen.Console
+	settings []*kernel.Setting               // that the loader changes for itself
 	watchdog atomic.Pointer[kernel.Watchdog] // nil without one
 	progress *kernel.WatchdogProgress
 	trace    uptime.Recorder
@@ -90,7 +90,7 @@ type boot struct {
 }
 
 // newBoot returns a boot before its first stage: what its parts are to know is not known yet.
-func newBoot(c console, m machine, tell Hint) *boot {
+func newBoot(c screen.Console, m machine, tell Hint) *boot {
 	b := &boot{console: c, machine: &m}
 	feed := func() error { return b.watchdog.Load().Feed() }
 	b.progress = &kernel.WatchdogProgress{Limit: usual.hang, Every: 5 * time.Second, Feed: feed, End: b.hangs}
@@ -108,19 +108,22 @@ func newBoot(c console, m machine, tell Hint) *boot {
 	return b
 }
 
+func (b *boot) say(format string, args ...any) { b.console.Say(format, args...) }
+
 // Boot runs the stages and becomes PID 1 of the new root. It does not return:
 // what cannot be helped is said, and after a while the machine starts over.
 func Boot(build time.Time, version string, tell Hint) {
 	if err := mountBasics(); err != nil {
 		fmt.Fprintln(os.Stderr, "caisson:", err)
 	}
-	b := newBoot(openConsole(), machine{build: build, version: version, proc: "/proc", variables: efivar.Dir, limits: usual,
+	b := newBoot(screen.OpenConsole(), machine{build: build, version: version, proc: "/proc", variables: efivar.Dir, limits: usual,
 		epochs: tpm.Of(""), tpm: tpm.Of("")}, tell)
 	// The kernel drops what is written in a hurry, and with it the reason why a machine does not boot. And
 	// where it oopses nothing runs yet that could be saved: a loader whose thread is gone hangs.
-	b.settings = changeAll(b.say, &setting{file: "/proc/sys/kernel/printk_devkmsg", value: "on", without: "the console may lose lines"},
-		&setting{file: "/proc/sys/kernel/panic_on_oops", value: "1", without: "an oops does not start this machine over"})
-	b.machine.armPanic()
+	b.settings = kernel.Change(b.say,
+		&kernel.Setting{File: "/proc/sys/kernel/printk_devkmsg", Value: "on", Without: "the console may lose lines"},
+		&kernel.Setting{File: "/proc/sys/kernel/panic_on_oops", Value: "1", Without: "an oops does not start this machine over"})
+	fault.Say(b.say, kernel.ArmPanic("/proc"))
 	b.progress.Watch(b.say)
 	err := b.run(context.Background(), stages)
 	b.say("the boot ends here: %v", err)
@@ -188,12 +191,12 @@ func (b *boot) readBootstrap(context.Context) error {
 	b.machine.limits = b.machine.limits.from(b.machine.words)
 	fault.Say(b.say, fault.In(events.BeginDecisions(paths.RunDecisions, b.machine.words), "decisions are not noted"))
 	b.chooser.decided = events.DecisionsInto(paths.RunDecisions)
-	b.say("loader of fleet %s, registry %s, kernel %s", b.machine.bootstrap.Fleet, b.machine.bootstrap.Registry, release())
+	b.say("loader of fleet %s, registry %s, kernel %s", b.machine.bootstrap.Fleet, b.machine.bootstrap.Registry, kernel.Release())
 	return nil
 }
 
 func (b *boot) loadModules(context.Context) (err error) {
-	if b.machine.modules, err = kernel.OpenModules(paths.ModulesDir+"/"+release(), b.machine.words); err != nil {
+	if b.machine.modules, err = kernel.OpenModules(paths.ModulesDir+"/"+kernel.Release(), b.machine.words); err != nil {
 		return err
 	}
 	data, _ := os.ReadFile(paths.ModulesLoad) // what no device asks for; most layers have none

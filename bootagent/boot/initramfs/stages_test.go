@@ -19,7 +19,9 @@ import (
 	"testing"
 
 	"github.com/caisson-os/caisson/bootagent/boot/kernel"
+	"github.com/caisson-os/caisson/bootagent/boot/screen"
 	"github.com/caisson-os/caisson/bootagent/record/state"
+	"github.com/caisson-os/caisson/spec"
 )
 
 // parts are the fields by which the loader's types know each other, and decided, by type.
@@ -55,7 +57,7 @@ func TestThePageShowsTheStages(t *testing.T) {
 
 // TestAStageThatFailsEndsTheBoot: no later one runs, and the trace and the error name it.
 func TestAStageThatFailsEndsTheBoot(t *testing.T) {
-	b, ran := newBoot(console{t.Output()}, machine{}, nil), ""
+	b, ran := newBoot(screen.Console{W: t.Output()}, machine{}, nil), ""
 	runs := func(name string, quiet bool, err error) bootStage {
 		return bootStage{name: name, quiet: quiet, run: func(*boot, context.Context) error { ran += name + " "; return err }}
 	}
@@ -95,8 +97,8 @@ func TestAnAttemptIsCounted(t *testing.T) {
 	}{
 		{nil, state.Generation{Generation: 1, Overlay: "sha256:01"}, false, 0},
 		{nil, g, true, 1},
-		{[]string{kernel.KexecMarker, kernel.KexecCounted + g.Overlay}, g, true, 1},
-		{[]string{kernel.KexecMarker, kernel.KexecCounted}, g, true, 2},
+		{[]string{spec.KexecMarker, kernel.KexecCounted + g.Overlay}, g, true, 1},
+		{[]string{spec.KexecMarker, kernel.KexecCounted}, g, true, 2},
 	} {
 		a.machine.words, a.unproven = row.words, false
 		a.begin(row.enters, false)

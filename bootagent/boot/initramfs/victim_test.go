@@ -20,6 +20,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/caisson-os/caisson/bootagent/boot/disk"
+	"github.com/caisson-os/caisson/bootagent/boot/screen"
 	"github.com/caisson-os/caisson/bootagent/node"
 	"github.com/caisson-os/caisson/bootagent/node/session"
 	"github.com/caisson-os/caisson/bootagent/record/state"
@@ -222,7 +223,7 @@ func (v *victim) loader() (*boot, error) {
 			}
 		}
 	}
-	b := newBoot(console{writer(says)}, machine{id: trust.Identity{Node: fixture.Node}, limits: usual}, nil)
+	b := newBoot(screen.Console{W: writer(says)}, machine{id: trust.Identity{Node: fixture.Node}, limits: usual}, nil)
 	b.chooser.decided = traces.Into()
 	b.machine.limits.pause, b.machine.limits.ask, b.machine.limits.soon = 50*time.Millisecond, 20*time.Second, 20*time.Second
 	data, err := os.ReadFile(v.root + "/bootstrap.json")

@@ -12,6 +12,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/caisson-os/caisson/bootagent/boot/kernel"
 	"github.com/caisson-os/caisson/bootagent/boot/network"
 	"github.com/caisson-os/caisson/bootagent/boot/network/table"
 	"github.com/caisson-os/caisson/bootagent/boot/screen"
@@ -38,7 +39,7 @@ type ways struct {
 	machine *machine
 	disk    *stateDisk
 
-	arp       []*setting
+	arp       []*kernel.Setting
 	resolv    string           // /etc/resolv.conf
 	secretDir string           // where secrets are opened; "" is the real place
 	net       *network.Network // nil until it is made
@@ -107,8 +108,8 @@ func (w *ways) eachItsOwn() {
 		return
 	}
 	const conf, without = "/proc/sys/net/ipv4/conf/all/", "two cards on one network may answer for each other"
-	w.arp = changeAll(w.say, &setting{file: conf + "arp_ignore", value: "1", without: without},
-		&setting{file: conf + "arp_announce", value: "2", without: without})
+	w.arp = kernel.Change(w.say, &kernel.Setting{File: conf + "arp_ignore", Value: "1", Without: without},
+		&kernel.Setting{File: conf + "arp_announce", Value: "2", Without: without})
 }
 
 const (

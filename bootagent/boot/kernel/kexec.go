@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package kernel does what the loader alone asks of kernels: it loads modules into the one that
-// runs, has a watchdog start the machine over when the loader hangs, and starts the layer's own
-// kernel by kexec, on arm64 at a place in memory that it decides itself.
+// runs, has a watchdog start the machine over when the loader hangs, changes settings for as long as the
+// loader runs, and starts the layer's own kernel by kexec, on arm64 at a place in memory that it
+// decides itself, or enters another root.
 //
 // The service may do none of that: its unit denies the calls. Only bootagent/boot/initramfs
 // imports it.
@@ -27,10 +28,6 @@ import (
 	"github.com/caisson-os/caisson/internal/fault"
 	"github.com/caisson-os/caisson/spec"
 )
-
-// KexecMarker is on the command line of a kernel that this package started, so that
-// a difference that a kexec did not remove is not tried again for ever. See [RanKexec].
-const KexecMarker = spec.KexecMarker
 
 // KexecCounted is the word, before its value, by which a loader tells the one behind its
 // kexec for which overlay this boot was counted, see [CountedFor].
@@ -70,7 +67,8 @@ func KexecArguments(running, site, want []string) KexecLine {
 	for _, word := range running {
 		name, _, _ := strings.Cut(word, "=")
 		switch {
-		case word == KexecMarker, strings.HasPrefix(word, KexecCounted), strings.HasPrefix(word, "initrd="), strings.HasPrefix(word, "BOOT_IMAGE="):
+		case word == spec.KexecMarker, strings.HasPrefix(word, KexecCounted), strings.HasPrefix(word, "initrd="),
+			strings.HasPrefix(word, "BOOT_IMAGE="):
 		case slices.Contains(full, word):
 		case slices.Contains(passed, name) && !slices.Contains(site, word):
 			l.Words = append(l.Words, word)
@@ -80,7 +78,7 @@ func KexecArguments(running, site, want []string) KexecLine {
 	}
 	missing := func(word string) bool { return !slices.Contains(running, word) }
 	l.Differs = len(l.Dropped) > 0 || slices.ContainsFunc(want, missing)
-	l.Words = append(append(l.Words, full...), KexecMarker)
+	l.Words = append(append(l.Words, full...), spec.KexecMarker)
 	return l
 }
 
@@ -93,7 +91,7 @@ const loaderType = 0xd
 // and would have the comparison of arguments skipped. proc is /proc; a kernel that
 // does not tell its loader is taken at the marker's word.
 func RanKexec(running []string, proc string) bool {
-	if !slices.Contains(running, KexecMarker) {
+	if !slices.Contains(running, spec.KexecMarker) {
 		return false
 	}
 	data, err := os.ReadFile(proc + "/sys/kernel/bootloader_type")
@@ -269,4 +267,61 @@ func free(iomem string) (memory kexec.MemoryMap) {
 		memory.Insert(r)
 	}
 	return memory
+}
+
+// SwitchRoot makes root the root and runs its init. It returns only with an
+// error. What the loader unpacked into memory is deleted first: nobody could
+// reach it afterwards.
+func SwitchRoot(root, init string) error {
+	for _, m := range []string{"/dev", "/proc", "/sys", "/run"} {
+		if err := os.MkdirAll(root+m, 0o755); err != nil {
+			return err
+		}
+		if err := unix.Mount(m, root+m, "", unix.MS_MOVE, ""); err != nil {
+			return fmt.Errorf("move %s: %w", m, err)
+		}
+	}
+	if err := emptyRoot(root); err != nil {
+		return err
+	}
+	if err := os.Chdir(root); err != nil {
+		return err
+	}
+	if err := unix.Mount(".", "/", "", unix.MS_MOVE, ""); err != nil {
+		return fmt.Errorf("move the new root to /: %w", err)
+	}
+	if err := unix.Chroot("."); err != nil {
+		return fmt.Errorf("chroot: %w", err)
+	}
+	if err := os.Chdir("/"); err != nil {
+		return err
+	}
+	return fmt.Errorf("run %s: %w", init, unix.Exec(init, []string{init}, []string{"TERM=linux"}))
+}
+
+// emptyRoot frees the memory of the loader's own files. It never leaves the
+// file system it begins in.
+func emptyRoot(keep string) error {
+	var root unix.Statfs_t
+	if err := unix.Statfs("/", &root); err != nil {
+		return err
+	}
+	if root.Type != unix.RAMFS_MAGIC && root.Type != unix.TMPFS_MAGIC {
+		return errors.New("the loader's root is not in memory; its files are not deleted")
+	}
+	entries, err := os.ReadDir("/")
+	if err != nil {
+		return err
+	}
+	for _, e := range entries {
+		name := "/" + e.Name()
+		var there, here unix.Stat_t
+		if unix.Lstat(name, &there) != nil || unix.Lstat("/", &here) != nil || there.Dev != here.Dev || name == keep {
+			continue
+		}
+		if err := os.RemoveAll(name); err != nil {
+			return fmt.Errorf("free the loader's memory: %w", err)
+		}
+	}
+	return nil
 }

@@ -7,6 +7,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/caisson-os/caisson/spec"
 )
 
 func TestArguments(t *testing.T) {
@@ -15,18 +17,18 @@ func TestArguments(t *testing.T) {
 		line, dropped             string
 		differs                   bool
 	}{
-		{"as it is", "BOOTIF=01-52 initrd=initrd quiet", "quiet", "quiet", "BOOTIF=01-52 quiet panic=30 " + KexecMarker, "", false},
-		{"node wants more", "quiet", "quiet", "quiet isolcpus=2", "quiet isolcpus=2 panic=30 " + KexecMarker, "", true},
-		{"node wants less", "quiet caisson.node=a", "quiet", "", "caisson.node=a panic=30 " + KexecMarker, "quiet", true},
-		{"after kexec", "BOOTIF=01-52 isolcpus=2 panic=30 " + KexecMarker, "quiet", "isolcpus=2", "BOOTIF=01-52 isolcpus=2 panic=30 " + KexecMarker, "", false},
-		{"what a loader told the next one", "quiet panic=30 " + KexecMarker + " " + KexecCounted + "sha256:1", "quiet", "quiet", "quiet panic=30 " + KexecMarker, "", false},
-		{"consoles of the machine stay", "console=ttyS0 earlycon quiet", "quiet", "quiet", "console=ttyS0 earlycon quiet panic=30 " + KexecMarker, "", false},
-		{"the way to the network stays", "ip=eth0:dhcp nameserver=192.0.2.53 rd.route=198.51.100.0/24:192.0.2.1 ipv6.disable=1", "", "quiet", "ip=eth0:dhcp nameserver=192.0.2.53 rd.route=198.51.100.0/24:192.0.2.1 quiet panic=30 " + KexecMarker, "ipv6.disable=1", true},
-		{"a console that the site has taken away", "console=ttyS0", "console=ttyS0", "", "panic=30 " + KexecMarker, "console=ttyS0", true},
-		{"order of the author", "b a", "", "b a", "b a panic=30 " + KexecMarker, "", false},
-		{"words that nobody signed", "apparmor=0 systemd.debug_shell mitigations=off quiet -- 1", "quiet", "quiet", "quiet panic=30 " + KexecMarker, "apparmor=0 systemd.debug_shell mitigations=off -- 1", true},
-		{"the site's own panic", "quiet panic=30", "quiet", "quiet panic=0", "quiet panic=0 " + KexecMarker, "panic=30", true},
-		{"the default is on the line", "quiet panic=30", "quiet", "quiet", "quiet panic=30 " + KexecMarker, "", false},
+		{"as it is", "BOOTIF=01-52 initrd=initrd quiet", "quiet", "quiet", "BOOTIF=01-52 quiet panic=30 " + spec.KexecMarker, "", false},
+		{"node wants more", "quiet", "quiet", "quiet isolcpus=2", "quiet isolcpus=2 panic=30 " + spec.KexecMarker, "", true},
+		{"node wants less", "quiet caisson.node=a", "quiet", "", "caisson.node=a panic=30 " + spec.KexecMarker, "quiet", true},
+		{"after kexec", "BOOTIF=01-52 isolcpus=2 panic=30 " + spec.KexecMarker, "quiet", "isolcpus=2", "BOOTIF=01-52 isolcpus=2 panic=30 " + spec.KexecMarker, "", false},
+		{"what a loader told the next one", "quiet panic=30 " + spec.KexecMarker + " " + KexecCounted + "sha256:1", "quiet", "quiet", "quiet panic=30 " + spec.KexecMarker, "", false},
+		{"consoles of the machine stay", "console=ttyS0 earlycon quiet", "quiet", "quiet", "console=ttyS0 earlycon quiet panic=30 " + spec.KexecMarker, "", false},
+		{"the way to the network stays", "ip=eth0:dhcp nameserver=192.0.2.53 rd.route=198.51.100.0/24:192.0.2.1 ipv6.disable=1", "", "quiet", "ip=eth0:dhcp nameserver=192.0.2.53 rd.route=198.51.100.0/24:192.0.2.1 quiet panic=30 " + spec.KexecMarker, "ipv6.disable=1", true},
+		{"a console that the site has taken away", "console=ttyS0", "console=ttyS0", "", "panic=30 " + spec.KexecMarker, "console=ttyS0", true},
+		{"order of the author", "b a", "", "b a", "b a panic=30 " + spec.KexecMarker, "", false},
+		{"words that nobody signed", "apparmor=0 systemd.debug_shell mitigations=off quiet -- 1", "quiet", "quiet", "quiet panic=30 " + spec.KexecMarker, "apparmor=0 systemd.debug_shell mitigations=off -- 1", true},
+		{"the site's own panic", "quiet panic=30", "quiet", "quiet panic=0", "quiet panic=0 " + spec.KexecMarker, "panic=30", true},
+		{"the default is on the line", "quiet panic=30", "quiet", "quiet", "quiet panic=30 " + spec.KexecMarker, "", false},
 	} {
 		site, want := strings.Fields(test.site), strings.Fields(test.want)
 		l := KexecArguments(strings.Fields(test.running), site, want)
@@ -45,10 +47,10 @@ func TestRan(t *testing.T) {
 		line, kind string
 		want       bool
 	}{
-		{KexecMarker, "208\n", true}, // 0xd0: kexec
-		{KexecMarker, "102\n", false},
-		{KexecMarker, "nonsense", false},
-		{KexecMarker, "", true}, // not x86
+		{spec.KexecMarker, "208\n", true}, // 0xd0: kexec
+		{spec.KexecMarker, "102\n", false},
+		{spec.KexecMarker, "nonsense", false},
+		{spec.KexecMarker, "", true}, // not x86
 		{"quiet", "208\n", false},
 	} {
 		proc := t.TempDir()

@@ -3,15 +3,19 @@
 // Package screen words what a loader that cannot boot its node says to the person before
 // the machine: what was tried, why it failed, what to do, and what happens next.
 //
-// It only words: what is tried, and when again, is the business of package initramfs, its
-// only caller, which prints the lines on every console. Nobody logs in there but by a statement, see package rescue.
+// It only words, and prints on every console: what is tried, and when again, is the business of
+// package initramfs, its only caller. Nobody logs in there but by a statement, see package rescue.
 package screen
 
 import (
 	"errors"
 	"fmt"
+	"io"
+	"os"
 	"strings"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/caisson-os/caisson/internal/plain"
 	"github.com/caisson-os/caisson/oci"
@@ -46,7 +50,8 @@ func (f Failure) Lines() []string {
 		lines = append(lines, fmt.Sprintf("  %-7s %s", name, fmt.Sprintf(format, args...)))
 	}
 	if f.Tries > 0 {
-		row("tried", "registry %s, as %s%s; try %d, %s since the first", f.Registry, f.who(), f.from(), f.Tries, f.Since.Round(time.Second))
+		row("tried", "registry %s, as %s; try %d, %s since the first", f.Registry, plain.With(f.who(), ", from ", f.Address), f.Tries,
+			f.Since.Round(time.Second))
 	}
 	row("failed", "%v", f.Err)
 	if f.Tries > 0 {
@@ -102,13 +107,6 @@ func (f Failure) who() string {
 	return strings.Join(names, ", ")
 }
 
-func (f Failure) from() string {
-	if f.Address == "" {
-		return ""
-	}
-	return ", from " + f.Address
-}
-
 // back says why the node does not run what it ran before.
 func (f Failure) back() string {
 	switch {
@@ -118,4 +116,36 @@ func (f Failure) back() string {
 		return "there is no state disk, so nothing that ran before is known"
 	}
 	return "no generation on state disk " + f.Disk + " has proved itself yet"
+}
+
+// Console speaks to the people who stand before the machine: every console that
+// the kernel knows, through its log, with the severity that gets past "quiet".
+type Console struct{ W io.Writer }
+
+// Log is the kernel's.
+const Log = "/dev/kmsg"
+
+// OpenConsole returns the machine's, standard error where the kernel's log cannot be written to.
+func OpenConsole() Console {
+	f, err := os.OpenFile(Log, os.O_WRONLY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return Console{os.Stderr}
+	}
+	return Console{f}
+}
+
+// maxRecord is below what the kernel takes in one write; more of it is refused as
+// a whole.
+const maxRecord = 900
+
+// Say prints each line as a record; what comes from outside forges none. <3> is "error": lower ones are hidden by
+// "quiet", and a loader that says nothing looks like one that hangs.
+func (c Console) Say(format string, args ...any) {
+	for line := range strings.SplitSeq(plain.Sprintf(format, args...), "\n") {
+		for len(line) > maxRecord {
+			fmt.Fprintf(c.W, "<3>caisson: %s\n", line[:maxRecord])
+			line = line[maxRecord:]
+		}
+		fmt.Fprintf(c.W, "<3>caisson: %s\n", line)
+	}
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package initramfs
+package screen
 
 import (
 	"strings"
@@ -24,7 +24,7 @@ func (r *records) Write(b []byte) (int, error) {
 func TestTalkLargerThanARecord(t *testing.T) {
 	r := &records{t: t}
 	long := strings.Repeat("x", 2500)
-	(&console{r}).say("first\n%s", long)
+	Console{r}.Say("first\n%s", long)
 	if r.text[0] != "first" || strings.Join(r.text[1:], "") != long {
 		t.Errorf("%q", r.text)
 	}

@@ -181,7 +181,7 @@ func (b *build) run(ctx context.Context, s step, work string) (made, error) {
 	if err != nil {
 		return made{}, err
 	}
-	if err := r.Flatten(); err != nil {
+	if err := image.Flatten(r.Upper, r.Lowers); err != nil {
 		return made{}, err
 	}
 	if err := image.Clean(r.Upper); err != nil {

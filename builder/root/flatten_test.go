@@ -11,6 +11,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/caisson-os/caisson/layers/image"
 	"github.com/caisson-os/caisson/test/require"
 )
 
@@ -46,16 +47,16 @@ func TestFlatten(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := list(r)
-	if err := r.Flatten(); err != nil {
+	if err := image.Flatten(r.Upper, r.Lowers); err != nil {
 		t.Fatal(err)
 	}
 	for _, dir := range []string{"again", "again/both", "link"} {
-		if isOpaque(filepath.Join(r.Upper, dir)) {
+		if image.IsOpaque(filepath.Join(r.Upper, dir)) {
 			t.Errorf("%s is opaque", dir)
 		}
 	}
 	for _, name := range []string{"again/old", "again/both/old", "away"} {
-		if info, err := os.Lstat(filepath.Join(r.Upper, name)); err != nil || !IsWhiteout(info) {
+		if info, err := os.Lstat(filepath.Join(r.Upper, name)); err != nil || !image.IsWhiteout(info) {
 			t.Errorf("%s is not a whiteout: %v, %v", name, info, err)
 		}
 	}
@@ -68,13 +69,13 @@ func TestFlatten(t *testing.T) {
 		}
 	}
 	// The mark of a user namespace means the same.
-	if err := unix.Setxattr(filepath.Join(r.Upper, "usr"), opaqueMarks[1], []byte("y"), 0); err != nil {
+	if err := unix.Setxattr(filepath.Join(r.Upper, "usr"), "user.overlay.opaque", []byte("y"), 0); err != nil {
 		t.Skipf("this file system keeps no attributes of users: %v", err)
 	}
-	if err := r.Flatten(); err != nil {
+	if err := image.Flatten(r.Upper, r.Lowers); err != nil {
 		t.Fatal(err)
 	}
-	if info, err := os.Lstat(filepath.Join(r.Upper, "usr/lib/a")); err != nil || !IsWhiteout(info) || isOpaque(filepath.Join(r.Upper, "usr")) {
+	if info, err := os.Lstat(filepath.Join(r.Upper, "usr/lib/a")); err != nil || !image.IsWhiteout(info) || image.IsOpaque(filepath.Join(r.Upper, "usr")) {
 		t.Errorf("/usr/lib/a is not hidden: %v, %v", info, err)
 	}
 }

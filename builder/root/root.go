@@ -32,6 +32,7 @@ import (
 	"syscall"
 
 	"github.com/caisson-os/caisson/internal/cli"
+	"github.com/caisson-os/caisson/layers/image"
 )
 
 // Root is a stack of trees. The zero Upper makes it read-only.
@@ -101,7 +102,7 @@ func (r *Root) step(name string) (at string, info fs.FileInfo, next string, err 
 			if err != nil {
 				return "", nil, "", err
 			}
-			if IsWhiteout(info) {
+			if image.IsWhiteout(info) {
 				return "", nil, "", notExist(name)
 			}
 			if i == len(parts)-1 {
@@ -120,7 +121,7 @@ func (r *Root) step(name string) (at string, info fs.FileInfo, next string, err 
 			if !info.IsDir() { // hides what lower trees have below the name
 				return "", nil, "", notExist(name)
 			}
-			hides = hides || isOpaque(at)
+			hides = hides || image.IsOpaque(at)
 		}
 		if info != nil {
 			return at, info, "", nil

@@ -115,7 +115,7 @@ func Build(ctx context.Context, recipe spec.Recipe, variant, version string, o O
 	if err := root.Try(ctx, b.tmp); err != nil {
 		return nil, err
 	}
-	if err := root.Emulates(ctx, b.tmp, b.options.Agent, b.recipe.Arch); err != nil {
+	if err := boot.Emulates(ctx, b.tmp, b.options.Agent, b.recipe.Arch); err != nil {
 		return nil, err
 	}
 	if err := b.resolve(ctx); err != nil {

@@ -17,6 +17,7 @@ import (
 	"net/url"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
@@ -245,7 +246,7 @@ func Scrub(tree string) error {
 		return err
 	}
 	defer top.Close() // a descriptor of a directory
-	if err := root.RemoveGlob(tree, slices.Concat(leftovers, idle, perhost.Patterns(top.FS()))); err != nil {
+	if err := removeGlob(top, slices.Concat(leftovers, idle, perhost.Patterns(top.FS()))); err != nil {
 		return err
 	}
 	for _, row := range perhost.Table {
@@ -255,6 +256,27 @@ func Scrub(tree string) error {
 		for _, name := range row.Patterns {
 			if err := cut(top, name, row.Text); err != nil && !errors.Is(err, fs.ErrNotExist) {
 				return fmt.Errorf("leave out %s: %w", row.What, err)
+			}
+		}
+	}
+	return nil
+}
+
+// removeGlob removes from a tree what matches the patterns, those of [path.Match].
+func removeGlob(top *os.Root, patterns []string) error {
+	for _, pattern := range patterns {
+		found, err := []string{pattern}, error(nil)
+		if strings.ContainsAny(pattern, `*?[`) { // Glob would follow a link that is the last part
+			found, err = fs.Glob(top.FS(), pattern)
+		} else if _, missing := top.Lstat(pattern); missing != nil {
+			continue
+		}
+		if err != nil {
+			return err
+		}
+		for _, name := range found {
+			if err := top.RemoveAll(name); err != nil {
+				return fmt.Errorf("remove %s: %w", filepath.Join("/", name), err)
 			}
 		}
 	}

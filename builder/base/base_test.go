@@ -174,6 +174,39 @@ func TestMakeCluster(t *testing.T) {
 	}
 }
 
+// A package may put a link in the place of a directory. What is removed lies in the tree.
+func TestLinksOutOfTheTree(t *testing.T) {
+	for name, patterns := range map[string][]string{"a link": {"etc/ssh/*", "etc/ssh/kept", "etc/ssh/kept/*"}, "a relative link": {"up/*/file", "up/kept/*", "up/*"}} {
+		t.Run(name, func(t *testing.T) {
+			both := t.TempDir()
+			outside, tree := filepath.Join(both, "outside"), filepath.Join(both, "tree")
+			kept := filepath.Join(outside, "kept/file")
+			for _, dir := range []string{filepath.Dir(kept), filepath.Join(tree, "etc")} {
+				if err := os.MkdirAll(dir, 0o755); err != nil {
+					t.Fatal(err)
+				}
+			}
+			for link, to := range map[string]string{"etc/ssh": outside, "linked": kept, "up": "../outside"} {
+				if err := os.Symlink(to, filepath.Join(tree, link)); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if err := os.WriteFile(kept, []byte("host"), 0o644); err != nil {
+				t.Fatal(err)
+			}
+			top, err := os.OpenRoot(tree)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer top.Close() // only read
+			t.Log(removeGlob(top, patterns))
+			if data, err := os.ReadFile(kept); err != nil || string(data) != "host" {
+				t.Errorf("the host has now %q, %v", data, err)
+			}
+		})
+	}
+}
+
 func TestMain(m *testing.M) {
 	root.Enter()
 	os.Exit(m.Run())

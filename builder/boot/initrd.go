@@ -22,6 +22,7 @@ import (
 	"os/exec"
 	"path"
 	"path/filepath"
+	"runtime"
 	"strings"
 
 	"github.com/klauspost/compress/zstd"
@@ -338,6 +339,39 @@ func CheckAgent(file, arch string) error {
 		return fmt.Errorf("it is for %v, the layer for %s", found, arch)
 	}
 	return nil
+}
+
+// binfmt is where a kernel says which programs it hands to an emulator.
+const binfmt = "/proc/sys/fs/binfmt_misc"
+
+// Emulates has a root that holds nothing else run a static program of an architecture, where it is another
+// than the host's. Only that says whether packages' scripts would run: which emulator there is, and whether
+// the kernel has opened it before it enters a root without one, is not for us to know. Work is as [root.Root.Work].
+func Emulates(ctx context.Context, work, program, arch string) error {
+	if arch == runtime.GOARCH {
+		return nil
+	}
+	program, err := filepath.EvalSymlinks(program)
+	if err != nil {
+		return err
+	}
+	r, err := root.Empty(work)
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(r.Work) // the next build empties work
+	err = r.RunWith(ctx, filepath.Dir(program), root.Command{Args: []string{filepath.Join(root.Bind, filepath.Base(program)), "version"}})
+	if err == nil || ctx.Err() != nil {
+		return err
+	}
+	hint := "on Debian: apt install qemu-user-static (qemu-user-binfmt from Debian 13 on), on the host where this is a " +
+		"container; or build on " + arch
+	if _, missing := os.Stat(binfmt + "/register"); errors.Is(missing, fs.ErrNotExist) {
+		hint = "binfmt_misc, by which a kernel finds an emulator, is not mounted: mount -t binfmt_misc binfmt_misc " + binfmt + "; then, " + hint
+	} else if strings.Contains(err.Error(), "no such file") {
+		hint = "the kernel opens the emulator too late, in the layer's root: its entry in " + binfmt + " needs the flag F; " + hint
+	}
+	return cli.WithHint(fmt.Errorf("a layer for %s on a host of %s: %w", arch, runtime.GOARCH, root.Said(err)), hint)
 }
 
 // readAgent reads of a program for which machines it is, and whether it needs no dynamic linker.

@@ -122,7 +122,7 @@ func userNamespace() bool {
 // that refuses it says so before anything is made, as an *[Unprivileged]. Work is
 // as [Root.Work].
 func Try(ctx context.Context, work string) error {
-	r, err := empty(work)
+	r, err := Empty(work)
 	if err != nil {
 		return err
 	}
@@ -217,8 +217,7 @@ const x32 = 0x40000000
 
 // filterCalls sets a filter, see seccomp(2): no user namespaces, in which a program
 // would have every capability again, sockets of some families only, and none of the denied
-// calls. Calls of another
-// architecture, which the list does not know, are not there.
+// calls. Calls of another architecture, which the list does not know, are not there.
 func filterCalls(*plan) error {
 	arch, ok := auditArch[runtime.GOARCH]
 	if !ok {

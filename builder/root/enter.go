@@ -33,7 +33,6 @@ const (
 // step "root" is done.
 type plan struct {
 	Args, Env []string
-	Dir       string
 	Host      string   // host name
 	Overlay   string   // options of the overlay that becomes the root; or
 	Tree      string   // a directory that does; or neither, for the host's own root
@@ -80,7 +79,7 @@ func Enter() {
 
 // layerSteps surround a program of the layer. Each takes away one way out;
 // test/attack/builder.yaml has the attacks.
-var layerSteps = check.List[*plan]{
+var layerSteps = append(check.List[*plan]{
 	{Name: "private mounts", OK: privateMounts},
 	{Name: "descriptors of the host", OK: (*plan).grab},
 	{Name: "root", OK: (*plan).mountRoot},
@@ -93,21 +92,19 @@ var layerSteps = check.List[*plan]{
 	{Name: "keys", OK: hideKeys},
 	{Name: "scratch", OK: (*plan).mountScratch},
 	{Name: "read-only bind", OK: (*plan).protectBind},
-	{Name: "limits", OK: limit},
-	{Name: "capabilities", OK: dropCapabilities},
-	{Name: "no new privileges", OK: noNewPrivileges},
-	{Name: "system calls", OK: filterCalls},
-	{Name: "inherited descriptors", OK: closeDescriptors},
-	{Name: "program", OK: (*plan).exec},
-}
+}, lastSteps...)
 
 // hostSteps surround a program of the host that handles files of packages.
-var hostSteps = check.List[*plan]{
+var hostSteps = append(check.List[*plan]{
 	{Name: "private mounts", OK: privateMounts},
 	{Name: "read-only host", OK: (*plan).protectHost},
-	{Name: "proc", OK: mountProc},
+	{Name: "proc", OK: func(*plan) error { return mountAt("proc", "/proc", inert, "") }},
 	{Name: "read-only proc", OK: protectProc},
 	{Name: "keys", OK: hideKeys},
+}, lastSteps...)
+
+// lastSteps are those of either.
+var lastSteps = check.List[*plan]{
 	{Name: "limits", OK: limit},
 	{Name: "capabilities", OK: dropCapabilities},
 	{Name: "no new privileges", OK: noNewPrivileges},
@@ -159,16 +156,15 @@ func (p *plan) grab() (err error) {
 // fsopen(2).
 func fresh(kind string) (int, error) {
 	fd, err := unix.Fsopen(kind, unix.FSOPEN_CLOEXEC)
-	if err == nil {
-		defer unix.Close(fd) // the mount is apart from it
-		if err = unix.FsconfigCreate(fd); err == nil {
-			var mount int
-			if mount, err = unix.Fsmount(fd, unix.FSMOUNT_CLOEXEC, unix.MOUNT_ATTR_NOSUID|unix.MOUNT_ATTR_NOEXEC|unix.MOUNT_ATTR_NODEV); err == nil {
-				return mount, nil
-			}
-		}
+	if err != nil {
+		return -1, fmt.Errorf("mount %s: %w", kind, err)
 	}
-	return -1, fmt.Errorf("mount %s: %w", kind, err)
+	defer unix.Close(fd) // the mount is apart from it
+	mount := -1
+	if err = unix.FsconfigCreate(fd); err == nil {
+		mount, err = unix.Fsmount(fd, unix.FSMOUNT_CLOEXEC, unix.MOUNT_ATTR_NOSUID|unix.MOUNT_ATTR_NOEXEC|unix.MOUNT_ATTR_NODEV)
+	}
+	return mount, fault.In(err, "mount %s", kind)
 }
 
 // mountRoot mounts the stack. A kernel may refuse to give the mount the file
@@ -242,8 +238,6 @@ func describeType(m fs.FileMode) string {
 func remount(at string, flags uintptr) error {
 	return fault.In(unix.Mount("", at, "", unix.MS_REMOUNT|unix.MS_BIND|flags, ""), "remount %s", at)
 }
-
-func mountProc(*plan) error { return mountAt("proc", "/proc", inert, "") }
 
 // protectProc keeps programs from the switches of the host's kernel that are not
 // files of a process.
@@ -382,9 +376,6 @@ func (p *plan) protectHost() error {
 
 // exec becomes the program.
 func (p *plan) exec() error {
-	if err := unix.Chdir(p.Dir); err != nil {
-		return fmt.Errorf("enter %s: %w", p.Dir, err)
-	}
 	os.Clearenv()
 	if err := os.Setenv("PATH", searchPath); err != nil {
 		return err

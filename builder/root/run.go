@@ -76,17 +76,15 @@ func (r *Root) RunWith(ctx context.Context, bind string, c Command) error {
 		return err
 	}
 	defer os.RemoveAll(scratch) // the next build empties Work
-	p := plan{Args: c.Args, Dir: "/", Host: cmp.Or(r.Host, "localhost"), Mount: filepath.Join(scratch, "root"), Bind: bind, Without: c.without}
+	p := plan{Args: c.Args, Host: cmp.Or(r.Host, "localhost"), Mount: filepath.Join(scratch, "root"), Bind: bind, Without: c.without}
 	work := filepath.Join(scratch, "work")
-	upper := r.Upper
-	for _, dir := range []string{p.Mount, work} {
-		if err := os.Mkdir(dir, 0o755); err != nil {
-			return err
-		}
-	}
+	upper, made := r.Upper, []string{p.Mount, work}
 	if upper == "" { // a reader's changes are thrown away
 		upper = filepath.Join(scratch, "upper")
-		if err := os.Mkdir(upper, 0o755); err != nil {
+		made = append(made, upper)
+	}
+	for _, dir := range made {
+		if err := os.Mkdir(dir, 0o755); err != nil {
 			return err
 		}
 	}
@@ -117,10 +115,8 @@ func (r *Root) RunWith(ctx context.Context, bind string, c Command) error {
 // tree read-only but for the directories writable, the first of which is its
 // TMPDIR, and it has no network.
 func Isolated(ctx context.Context, writable []string, c Command) error {
-	p := plan{Args: c.Args, Dir: "/", Writable: writable, Without: c.without}
-	p.Env = append(slices.Clone(env), "TMPDIR="+writable[0])
-	p.Env = append(p.Env, c.Env...)
-	return start(ctx, p, c)
+	all := slices.Concat(env, []string{"TMPDIR=" + writable[0]}, c.Env)
+	return start(ctx, plan{Args: c.Args, Env: all, Writable: writable, Without: c.without}, c)
 }
 
 // start runs this program's [Enter] in new namespaces, with a plan.
@@ -178,7 +174,7 @@ func start(ctx context.Context, p plan, c Command) error {
 	case len(report) > 0:
 		return fmt.Errorf("prepare to run %s: %s", filepath.Base(c.Args[0]), report)
 	case err != nil:
-		return &ExitError{Args: c.Args, Err: err, Output: out.tail()}
+		return &ExitError{Args: c.Args, Err: err, Output: string(bytes.TrimSpace(out.all))}
 	}
 	return errors.Join(writeErr, readErr)
 }
@@ -220,5 +216,3 @@ func (l *lines) Write(p []byte) (int, error) {
 	}
 	return len(p), nil
 }
-
-func (l *lines) tail() string { return string(bytes.TrimSpace(l.all)) }

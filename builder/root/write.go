@@ -8,7 +8,6 @@ import (
 	"io/fs"
 	"os"
 	"path"
-	"path/filepath"
 	"strings"
 	"syscall"
 )
@@ -42,19 +41,18 @@ func (r *Root) mkdirAll(up *os.Root, name string, perm fs.FileMode) error {
 	if name == "." {
 		return nil
 	}
-	info, err := up.Lstat(name)
-	if err == nil && !info.IsDir() {
-		return fmt.Errorf("make directory /%s: there is a %s", name, describeType(info.Mode()))
+	at, err := up.Lstat(name)
+	there := err == nil
+	var below fs.FileInfo
+	if errors.Is(err, fs.ErrNotExist) {
+		below, err = r.Lstat(name)
+		at = below
 	}
-	if err == nil || !errors.Is(err, fs.ErrNotExist) {
+	if err == nil && !at.IsDir() {
+		return fmt.Errorf("make directory /%s: there is a %s", name, describeType(at.Mode()))
+	}
+	if there || err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
-	}
-	below, err := r.Lstat(name)
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return err
-	}
-	if err == nil && !below.IsDir() {
-		return fmt.Errorf("make directory /%s: there is a %s", name, describeType(below.Mode()))
 	}
 	if err := r.mkdirAll(up, path.Dir(name), 0o755); err != nil {
 		return err
@@ -128,30 +126,4 @@ func (r *Root) Remove(name string) error {
 // Chmod changes the mode of name, which lies in the upper tree.
 func (r *Root) Chmod(name string, perm fs.FileMode) error {
 	return r.write(name, func(up *os.Root, name string) error { return up.Chmod(name, perm) })
-}
-
-// RemoveGlob removes from tree what matches the patterns, those of [path.Match].
-func RemoveGlob(tree string, patterns []string) error {
-	top, err := os.OpenRoot(tree)
-	if err != nil {
-		return err
-	}
-	defer top.Close() // a descriptor of a directory
-	for _, pattern := range patterns {
-		found, err := []string{pattern}, error(nil)
-		if strings.ContainsAny(pattern, `*?[`) { // Glob would follow a link that is the last part
-			found, err = fs.Glob(top.FS(), pattern)
-		} else if _, missing := top.Lstat(pattern); missing != nil {
-			continue
-		}
-		if err != nil {
-			return err
-		}
-		for _, name := range found {
-			if err := top.RemoveAll(name); err != nil {
-				return fmt.Errorf("remove %s: %w", filepath.Join("/", name), err)
-			}
-		}
-	}
-	return nil
 }

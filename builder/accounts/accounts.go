@@ -29,7 +29,6 @@ import (
 	"github.com/caisson-os/caisson/internal/plain"
 	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/spec/rules"
-	"github.com/caisson-os/caisson/spec/rules/credential"
 )
 
 // Bake writes the accounts into r and returns the ledger of people as this layer sees
@@ -191,12 +190,12 @@ func Check(a spec.Accounts) error {
 		}
 		seen[u.Name] = true
 		if u.Password != "" {
-			if problem, _ := credential.HashProblem(u.Password); problem != "" {
+			if problem, _ := rules.HashProblem(u.Password); problem != "" {
 				problems.add(u.Name, "the password is not a crypt(5) hash, nor * or !: %s", problem)
 			}
 		}
 		for i, k := range u.Keys {
-			if problem := credential.SSHKeyProblem(k); problem != "" {
+			if problem := rules.SSHKeyProblem(k); problem != "" {
 				problems.add(u.Name, "SSH key %d: %s", i+1, problem)
 			}
 		}

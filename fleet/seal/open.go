@@ -34,7 +34,6 @@ import (
 	"github.com/caisson-os/caisson/internal/program"
 	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/spec/rules"
-	"github.com/caisson-os/caisson/spec/rules/credential"
 	"github.com/caisson-os/caisson/spec/site"
 )
 
@@ -229,7 +228,7 @@ func formsOf(o *spec.Overlay, forms map[string]form) {
 
 // isHash refuses a password that nobody could log in with.
 func isHash(value []byte) error {
-	if problem, _ := credential.HashProblem(strings.TrimSuffix(string(value), "\n")); problem != "" {
+	if problem, _ := rules.HashProblem(strings.TrimSuffix(string(value), "\n")); problem != "" {
 		return cli.WithHint(errors.New("it is the password of an account, and its value is not a crypt(5) hash"),
 			"mkpasswd --method=yescrypt prints one")
 	}

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package rules says what a valid value is: one parser, one wording and one wire
-// form for modes, names, paths, limits, mounts, kernel parameters and scripts.
+// form for modes, names, paths, limits, mounts, kernel parameters, credentials and scripts.
 //
 // A site checks with it what an author wrote, the builder and the node check with
 // it what they were given, so that "valid" means the same to all three. It does

@@ -55,7 +55,6 @@ var rules = []Rule{
 		By: []string{"fleet/kubectl", "cmd/caisson"}, ByWhy: "an object is read by a verb, or by caisson-kube"},
 	{Packages: "spec/rules", Only: []string{"spec"}, Stdlib: true, Why: pure, Banned: map[string]string{
 		"net": noProcess, "net/http": noProcess, "golang.org/x/sys/unix": noProcess}},
-	{Packages: "spec/rules/credential", Only: []string{}, Stdlib: true, Why: leaf},
 	{Packages: "spec/refusal", Only: []string{}, Stdlib: true, Why: leaf},
 
 	{Packages: "oci/trust", Only: []string{"internal/verity", "spec/...", "oci", "oci/sign", "oci/internal/...", "spec/refusal", "internal/check", "internal/ownfiles"}, Stdlib: false, Why: "what may be believed is decided from bytes, keys and a clock, never from a node's state"},

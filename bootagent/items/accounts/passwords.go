@@ -13,7 +13,6 @@ import (
 	"github.com/caisson-os/caisson/internal/plain"
 	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/spec/rules"
-	"github.com/caisson-os/caisson/spec/rules/credential"
 )
 
 // PasswordsName is the kind of passwords that are secrets.
@@ -52,7 +51,7 @@ func (p *Passwords) hash(w spec.Password) (hash, why string, err error) {
 		return "", why, nil
 	}
 	hash = strings.TrimSuffix(string(value), "\n")
-	if problem, _ := credential.HashProblem(hash); problem != "" { // which may quote it
+	if problem, _ := rules.HashProblem(hash); problem != "" { // which may quote it
 		return "", "", fmt.Errorf("secret %q is not a crypt(5) hash", w.Secret)
 	}
 	return hash, "", nil

@@ -21,7 +21,6 @@ import (
 	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/spec/refusal"
 	"github.com/caisson-os/caisson/spec/rules"
-	"github.com/caisson-os/caisson/spec/rules/credential"
 )
 
 // Node describes the node that decides.
@@ -149,7 +148,7 @@ func isSound(d *decision) error {
 
 // keyProblem returns what is wrong with a line that the node puts options before.
 func keyProblem(line string) string {
-	if problem := credential.SSHKeyProblem(line); problem != "" {
+	if problem := rules.SSHKeyProblem(line); problem != "" {
 		return problem
 	}
 	if strings.ContainsFunc(line, func(r rune) bool { return r == '\t' || rules.Hidden(r) }) {

@@ -10,7 +10,6 @@ import (
 	"github.com/caisson-os/caisson/internal/plain"
 	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/spec/rules"
-	"github.com/caisson-os/caisson/spec/rules/credential"
 	"github.com/caisson-os/caisson/spec/site/report"
 	"github.com/caisson-os/caisson/spec/site/shape"
 	"github.com/caisson-os/caisson/spec/site/tree"
@@ -124,7 +123,7 @@ func (c *Checker) user(d userDoc) spec.User {
 		u.Keys = []string{}
 		shape.Each(c.Checker, "user_sshkeys", *d.Keys, func(_ int, k shape.Block) {
 			line := strings.TrimSpace(k.S)
-			if problem := credential.SSHKeyProblem(line); problem != "" {
+			if problem := rules.SSHKeyProblem(line); problem != "" {
 				c.Errorf(k.At, "ssh-key", "a line of authorized_keys, see sshd(8)", "BAD SSH KEY FOR '%s': %s", u.Name, problem)
 			} else if strings.ContainsFunc(line, rules.Hidden) {
 				c.Errorf(k.At, "ssh-key", "write its comment again", "BAD SSH KEY FOR '%s': it has a character that is not shown", u.Name)
@@ -148,7 +147,7 @@ func (c *Checker) password(d userDoc) {
 	if c.secret(d.Password.Secret); !hash.Set() {
 		return
 	}
-	problem, weak := credential.HashProblem(hash.S)
+	problem, weak := rules.HashProblem(hash.S)
 	if problem != "" {
 		c.Errorf(hash.At, "password", "a hash as crypt(5) has it, for example of mkpasswd", "BAD PASSWORD FOR '%s': %s", d.Name.S, problem)
 	} else if weak != "" {

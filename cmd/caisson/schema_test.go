@@ -39,10 +39,10 @@ import (
 	"github.com/caisson-os/caisson/sandbox/culprit"
 	"github.com/caisson-os/caisson/sandbox/rehearsal"
 	"github.com/caisson-os/caisson/spec"
+	"github.com/caisson-os/caisson/spec/site/calendar"
 	"github.com/caisson-os/caisson/spec/site/cluster"
 	"github.com/caisson-os/caisson/spec/site/convert"
 	"github.com/caisson-os/caisson/spec/site/explain"
-	"github.com/caisson-os/caisson/spec/site/maintenance"
 	"github.com/caisson-os/caisson/spec/site/plan"
 )
 
@@ -55,7 +55,7 @@ var results = map[string]any{
 	"explain-against":     explain.Differences{}, // explain --against
 	"explain-key":         explain.Uses{},
 	"explain-where":       []string{},
-	"windows":             maintenance.Openings{},
+	"windows":             calendar.Openings{},
 	"operations":          spec.Maintenance{},
 	"plan":                plan.Plan{},
 	"services update":     servicesUpdated{},

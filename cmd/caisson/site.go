@@ -23,6 +23,7 @@ import (
 	"github.com/caisson-os/caisson/internal/plain"
 	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/spec/site"
+	"github.com/caisson-os/caisson/spec/site/calendar"
 	"github.com/caisson-os/caisson/spec/site/cluster"
 	"github.com/caisson-os/caisson/spec/site/convert"
 	"github.com/caisson-os/caisson/spec/site/document"
@@ -170,7 +171,7 @@ func parseLabels(list []string) (map[string]string, error) {
 func (a *app) windowsCommand() *cobra.Command {
 	var from, until, node string
 	c := verb("windows", func(_ *cobra.Command, names []string) error {
-		span, err := maintenance.ParseSpan(from, until, time.Now())
+		span, err := calendar.ParseSpan(from, until, time.Now())
 		if err != nil {
 			return misasked(err)
 		}
@@ -184,7 +185,7 @@ func (a *app) windowsCommand() *cobra.Command {
 				return err
 			}
 		}
-		o := m.Openings(span)
+		o := calendar.OpeningsOf(m.Windows, span)
 		return a.show(o, func() {
 			if len(o.Windows) == 0 {
 				a.say("there is no MaintenanceWindow")

@@ -174,7 +174,7 @@ func TestEqualRulesOnce(t *testing.T) {
 	}
 	from := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 	span := spec.Interval{From: from, To: from.AddDate(2, 0, 0)}
-	got, want := Instants(rules, time.UTC, span), Instants(rules[:1], time.UTC, span)
+	got, want := instants(rules, time.UTC, span), instants(rules[:1], time.UTC, span)
 	if !slices.Equal(got, want) || len(want) < 104 {
 		t.Errorf("%d times, want %d", len(got), len(want))
 	}

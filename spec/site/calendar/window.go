@@ -47,10 +47,13 @@ type Exception struct{ First, Last Day }
 // Window is when something may happen: from each beginning on for a duration,
 // except where it is cut.
 type Window struct {
-	Opens    []Rule
-	Duration time.Duration
-	Zone     *time.Location
-	Except   []Exception
+	Name       string
+	Opens      []Rule
+	Duration   time.Duration
+	Zone       *time.Location
+	Except     []Exception
+	StartGuard time.Duration
+	Stop       bool // what still runs when it closes is stopped
 }
 
 // Intervals returns when the window is open, in UTC and in order: whole intervals
@@ -79,7 +82,7 @@ func (w Window) Intervals(span spec.Interval) []spec.Interval {
 // open returns what begins within a span, joined and cut.
 func (w Window) open(span spec.Interval) []spec.Interval {
 	var out []spec.Interval
-	for _, at := range Instants(w.Opens, w.Zone, span) {
+	for _, at := range instants(w.Opens, w.Zone, span) {
 		out = append(out, spec.Interval{From: at, To: at.Add(w.Duration)})
 	}
 	out = merge(out)
@@ -89,8 +92,8 @@ func (w Window) open(span spec.Interval) []spec.Interval {
 	return out
 }
 
-// Instants returns when rules begin within a span, in UTC, in order and each once.
-func Instants(rules []Rule, zone *time.Location, span spec.Interval) []time.Time {
+// instants returns when rules begin within a span, in UTC, in order and each once.
+func instants(rules []Rule, zone *time.Location, span spec.Interval) []time.Time {
 	var out []time.Time
 	last := DayOf(span.To.In(zone)).Add(1)
 	for d := DayOf(span.From.In(zone)).Add(-1); d != last; d = d.Add(1) {

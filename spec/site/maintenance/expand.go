@@ -9,8 +9,8 @@ import (
 
 	"github.com/caisson-os/caisson/internal/plain"
 	"github.com/caisson-os/caisson/spec"
+	"github.com/caisson-os/caisson/spec/site/calendar"
 	"github.com/caisson-os/caisson/spec/site/inventory"
-	"github.com/caisson-os/caisson/spec/site/report"
 )
 
 // Expanded is a site's maintenance with its calendars resolved for some months. It is
@@ -22,49 +22,9 @@ type Expanded struct {
 	swaps   []Swap
 }
 
-// Horizon returns the span that is published at a time: from the first of its month
-// to the first of the fourth month after. The same site gives the same span all month.
-func Horizon(now time.Time) spec.Interval {
-	y, m, _ := now.UTC().Date()
-	return spec.Interval{From: time.Date(y, m, 1, 0, 0, 0, 0, time.UTC), To: time.Date(y, m+4, 1, 0, 0, 0, 0, time.UTC)}
-}
-
-// maxSpan bounds what is listed at a time.
-const maxSpan = 2 * 366 * 24 * time.Hour
-
-// ParseSpan reads a span as people give it: from now when that is empty, until the end of the [Horizon].
-func ParseSpan(from, until string, now time.Time) (spec.Interval, error) {
-	span := spec.Interval{From: now}
-	if err := moment(&span.From, "--from", from); err != nil {
-		return span, err
-	}
-	span.To = Horizon(span.From).To
-	if err := moment(&span.To, "--until", until); err != nil {
-		return span, err
-	}
-	if !span.From.Before(span.To) || span.To.Sub(span.From) > maxSpan {
-		return span, report.Invalidf("at most two years later", "--until must be after --from")
-	}
-	return span, nil
-}
-
-// moment reads a time, if it was given.
-func moment(into *time.Time, flag, text string) error {
-	if text == "" {
-		return nil
-	}
-	for _, layout := range []string{time.RFC3339, time.DateOnly} {
-		if t, err := time.Parse(layout, text); err == nil {
-			*into = t
-			return nil
-		}
-	}
-	return report.Invalidf("as in 2026-11-21 or 2026-11-21T22:00:00Z", "%s: %q is not a time", flag, text)
-}
-
 // Expand resolves the calendars as they are published at a time.
 func (m Maintenance) Expand(now time.Time) *Expanded {
-	span := Horizon(now)
+	span := calendar.Horizon(now)
 	e := &Expanded{horizon: span.To, windows: map[string]spec.Window{}, parts: slices.Clone(m.nodes), swaps: m.swaps}
 	for _, w := range m.Windows {
 		out := spec.Window{Intervals: append([]spec.Interval{}, w.Intervals(span)...), StartGuard: seconds(w.StartGuard)}
@@ -77,9 +37,9 @@ func (m Maintenance) Expand(now time.Time) *Expanded {
 		e.parts[i].operations = slices.Clone(p.operations)
 		for j := range e.parts[i].operations {
 			o := &e.parts[i].operations[j]
-			o.Windows = plain.Each(p.windows, Window.name)
+			o.Windows = plain.Each(p.windows, windowName)
 			if o.Type == spec.Cron {
-				o.Runs = o.schedule.runs(span)
+				o.Runs = o.schedule.Runs(span)
 			}
 		}
 	}
@@ -89,7 +49,7 @@ func (m Maintenance) Expand(now time.Time) *Expanded {
 // Node returns what one node does, nil for nothing.
 func (e *Expanded) Node(n inventory.Node) *spec.Maintenance {
 	var out *spec.Maintenance
-	add := func(windows []Window, group string, t turn) {
+	add := func(windows []calendar.Window, group string, t turn) {
 		if out == nil {
 			out = &spec.Maintenance{Horizon: e.horizon, Windows: map[string]spec.Window{}, Operations: []spec.Operation{}}
 		}
@@ -131,7 +91,7 @@ func (e *Expanded) Node(n inventory.Node) *spec.Maintenance {
 func (m Maintenance) Of(n inventory.Node) Maintenance {
 	out := Maintenance{Sets: m.Sets}
 	waits := map[string]bool{}
-	add := func(windows []Window) {
+	add := func(windows []calendar.Window) {
 		for _, w := range windows {
 			waits[w.Name] = true
 		}
@@ -146,7 +106,7 @@ func (m Maintenance) Of(n inventory.Node) Maintenance {
 		out.swaps = []Swap{*s}
 		add(s.windows)
 	}
-	out.Windows = slices.DeleteFunc(slices.Clone(m.Windows), func(w Window) bool { return !waits[w.Name] })
+	out.Windows = slices.DeleteFunc(slices.Clone(m.Windows), func(w calendar.Window) bool { return !waits[w.Name] })
 	return out
 }
 
@@ -157,7 +117,7 @@ func (m Maintenance) Operates() bool { return len(m.nodes)+len(m.swaps) > 0 }
 // open before the horizon.
 func (e *Expanded) NeverOpen() []string {
 	var out []string
-	add := func(windows []Window) {
+	add := func(windows []calendar.Window) {
 		for _, w := range windows {
 			if len(e.windows[w.Name].Intervals) == 0 && !slices.Contains(out, w.Name) {
 				out = append(out, w.Name)

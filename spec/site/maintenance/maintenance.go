@@ -18,6 +18,7 @@ import (
 	"github.com/caisson-os/caisson/internal/plain"
 	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/spec/rules"
+	"github.com/caisson-os/caisson/spec/site/calendar"
 	"github.com/caisson-os/caisson/spec/site/report"
 	"github.com/caisson-os/caisson/spec/site/shape"
 	"github.com/caisson-os/caisson/spec/site/tree"
@@ -76,8 +77,8 @@ type nameDoc struct {
 
 // Maintenance holds the content of these documents of a site, checked.
 type Maintenance struct {
-	Windows []Window // by name
-	Sets    []Set    // by name
+	Windows []calendar.Window // by name
+	Sets    []Set             // by name
 	nodes   []nodeMaintenance
 	swaps   []Swap // as written
 
@@ -87,9 +88,13 @@ type Maintenance struct {
 // Check makes values of documents, and reports what is wrong with them.
 func Check(c *shape.Checker, d Docs) Maintenance {
 	var m Maintenance
-	CheckEach(c, d.Windows, func(doc WindowDoc) { m.Windows = append(m.Windows, doc.check(c)) })
+	CheckEach(c, d.Windows, func(doc WindowDoc) {
+		name := doc.Metadata.Name
+		c.Refuse(name.S == always, name.At, "duplicate-name", "", "always is the window that is always open")
+		m.Windows = append(m.Windows, doc.Spec.Check(c, name))
+	})
 	CheckEach(c, d.Sets, func(doc NodeSetDoc) { m.Sets = append(m.Sets, doc.check(c)) })
-	slices.SortFunc(m.Windows, func(a, b Window) int { return cmp.Compare(a.Name, b.Name) })
+	slices.SortFunc(m.Windows, func(a, b calendar.Window) int { return cmp.Compare(a.Name, b.Name) })
 	slices.SortFunc(m.Sets, func(a, b Set) int { return cmp.Compare(a.Name, b.Name) })
 	var known templates
 	for _, v := range d.Templates {
@@ -131,6 +136,15 @@ func (n names) add(c *shape.Checker, kind string, name shape.Text) bool {
 	return c.Valid(name.At, rules.ID(name.S))
 }
 
+// WindowDoc is a MaintenanceWindow as it is written.
+type WindowDoc struct {
+	HeadDoc
+	Kind shape.Text             `site:"kind,required" enum:"MaintenanceWindow"`
+	Spec calendar.WindowSpecDoc `site:"spec,required"`
+}
+
+func windowName(w calendar.Window) string { return w.Name }
+
 // NodeMaintenanceDoc is a NodeMaintenance as it is written.
 type NodeMaintenanceDoc struct {
 	HeadDoc
@@ -154,7 +168,7 @@ const always = "always"
 type nodeMaintenance struct {
 	name       string
 	sets       Sets
-	windows    []Window
+	windows    []calendar.Window
 	operations []operation
 	realtime   []Realtime
 	turn       turn // of those that disturb
@@ -186,13 +200,13 @@ func (d NodeMaintenanceDoc) check(c *shape.Checker, m *Maintenance) nodeMaintena
 }
 
 // pickWindows returns the windows that are named; open is true where that is always.
-func (m Maintenance) pickWindows(c *shape.Checker, list []shape.Text) (windows []Window, open bool) {
+func (m Maintenance) pickWindows(c *shape.Checker, list []shape.Text) (windows []calendar.Window, open bool) {
 	c.In("windows", func() {
 		if open = slices.ContainsFunc(list, func(t shape.Text) bool { return t.S == always }); open {
 			c.Refuse(len(list) > 1, list[0].At, "window", "", "always is every window: write it alone")
 			return
 		}
-		windows = pick[WindowDoc](c, list, m.Windows, Window.name)
+		windows = pick[WindowDoc](c, list, m.Windows, windowName)
 	})
 	return windows, open
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/caisson-os/caisson/internal/plain"
 	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/spec/rules"
+	"github.com/caisson-os/caisson/spec/site/calendar"
 	"github.com/caisson-os/caisson/spec/site/inventory"
 	"github.com/caisson-os/caisson/spec/site/module"
 	"github.com/caisson-os/caisson/spec/site/report"
@@ -30,7 +31,7 @@ type operationDoc struct {
 	Check      *commandDoc           `site:"check" doc:"command that exits with 0 when the operation is done already, also after a reboot"`
 	Disruptive shape.Flag            `site:"disruptive" doc:"the operation disturbs what runs on the node, so it needs a window"`
 	Reboots    shape.Flag            `site:"reboots" doc:"exec reboots the machine; the operation is over when the machine has booted again"`
-	Schedule   *scheduleDoc          `site:"schedule" doc:"when a cron operation runs"`
+	Schedule   *calendar.ScheduleDoc `site:"schedule" doc:"when a cron operation runs"`
 	Generation shape.Number          `site:"generation" doc:"number of a oneShot operation: raise it to run the operation again"`
 	Retry      *retryDoc             `site:"retry" doc:"how a failed run is tried again; never when absent"`
 	Conf       confDoc               `site:"conf" doc:"sysctl, sysfs and nics of a realtime operation, as in the site's conf"`
@@ -66,13 +67,13 @@ func (*commandDoc) Example(instead *tree.Value) string {
 // operation is one operation, as far as it is the same on every node.
 type operation struct {
 	spec.Operation
-	schedule schedule // of cron
+	schedule calendar.Schedule // of cron
 }
 
 // disturbs reports whether it takes a window and a turn.
 func (d operationDoc) disturbs() bool { return d.Disruptive.On || d.Reboots.On }
 
-func (d operationDoc) check(c *shape.Checker, maintenance string, windows []Window, always bool) operation {
+func (d operationDoc) check(c *shape.Checker, maintenance string, windows []calendar.Window, always bool) operation {
 	o := operation{Operation: spec.Operation{Name: maintenance + "/" + d.Name.S, Type: d.Type.S,
 		Disruptive: d.Disruptive.On, Generation: d.Generation.N}}
 	o.Reboots = d.Reboots.On
@@ -88,8 +89,8 @@ func (d operationDoc) check(c *shape.Checker, maintenance string, windows []Wind
 	}
 	d.checkType(c)
 	if d.Type.S == spec.Cron && d.Schedule != nil {
-		c.In("schedule", func() { o.schedule = d.Schedule.check(c, windows) })
-		o.Jitter, o.CatchUp = seconds(o.schedule.jitter), o.schedule.catchUp
+		c.In("schedule", func() { o.schedule = d.Schedule.Check(c, windows) })
+		o.Jitter, o.CatchUp = seconds(o.schedule.Jitter), o.schedule.CatchUp
 	}
 	c.Refuse(o.Disruptive && len(windows) == 0 && !always, cmp.Or(d.Disruptive.At, d.Reboots.At), "window",
 		"name windows, or write windows: [always]", "%s disturbs its node and has no window", d.Name.S)
@@ -178,7 +179,7 @@ type SwapDoc struct {
 type Swap struct {
 	Written *tree.Value
 	sets    Sets
-	windows []Window
+	windows []calendar.Window
 	turn    turn
 }
 
@@ -221,7 +222,7 @@ func (s *Swap) Spec(n inventory.Node) *spec.LayerSwap {
 	if s == nil {
 		return nil
 	}
-	return &spec.LayerSwap{Order: s.turn.of(n), Windows: plain.Each(s.windows, Window.name)}
+	return &spec.LayerSwap{Order: s.turn.of(n), Windows: plain.Each(s.windows, windowName)}
 }
 
 // Realtime is an operation of type realtime: settings that hold, in windows or always.
@@ -269,7 +270,7 @@ func (d operationDoc) checkRealtime(c *shape.Checker, m *nodeMaintenance, from s
 	c.Refuse(d.Outside.Set() && len(m.windows) == 0, d.Outside.At, "window", "name windows, or remove it", "%s has no windows", d.Name.S)
 	r.Budget = c.Budget(d.V.Get("onConflict"), d.OnConflict)
 	if d.Outside.S != "enforce" {
-		r.Windows = plain.Each(m.windows, Window.name)
+		r.Windows = plain.Each(m.windows, windowName)
 	}
 	if d.Conf.V == nil || d.Conf.V.Kind != tree.Mapping || len(d.Conf.V.Fields) == 0 {
 		c.Errorf(c.At(d.V), "operation", "as in conf: {sysctl: {vm.swappiness: \"1\"}}", "an operation of type realtime says what holds, by conf")

@@ -10,6 +10,7 @@ import (
 	"github.com/caisson-os/caisson/internal/plain"
 	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/spec/rules"
+	"github.com/caisson-os/caisson/spec/site/calendar"
 	"github.com/caisson-os/caisson/spec/site/inventory"
 	"github.com/caisson-os/caisson/spec/site/report"
 	"github.com/caisson-os/caisson/spec/site/shape"
@@ -63,7 +64,7 @@ func (t turn) is() bool {
 	return len(t.order.When) > 0 || t.order.Slot != "" || t.by != "" || t.order.Drain != nil || t.order.Soak > 0
 }
 
-func (d turnDoc) check(c *shape.Checker, windows []Window) turn {
+func (d turnDoc) check(c *shape.Checker, windows []calendar.Window) turn {
 	var t turn
 	shape.Each(c, "when", d.When, func(_ int, w conditionDoc) { t.order.When = append(t.order.When, w.check(c)) })
 	if d.Slot != nil {
@@ -88,7 +89,7 @@ func (d conditionDoc) check(c *shape.Checker) spec.Condition {
 	return d.Condition
 }
 
-func (d *slotDoc) check(c *shape.Checker, t *turn, windows []Window) {
+func (d *slotDoc) check(c *shape.Checker, t *turn, windows []calendar.Window) {
 	t.at, t.by, t.order.Slot, t.slot = c.At(d.V), d.By.S, d.Group.S, d.Slot
 	if d.Group.Set() == d.By.Set() {
 		c.Errorf(t.at, "slot", "as in {group: storage, max: 1, …} or {by: rack, max: 1, …}", "a slot has one of group and by")
@@ -116,7 +117,7 @@ func (d *slotDoc) check(c *shape.Checker, t *turn, windows []Window) {
 			c.Errorf(d.Spread.At, "slot", "name a window, or remove it", "nodes are spread over a window, and there is none")
 		case d.Spread.D >= shortest:
 			c.Errorf(d.Spread.At, "range", "something shorter than the shortest window less its startGuard",
-				"some nodes could never start within %s", length(shortest))
+				"some nodes could never start within %s", calendar.Length(shortest))
 		}
 	})
 }

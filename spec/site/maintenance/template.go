@@ -12,7 +12,7 @@ import (
 
 	"github.com/caisson-os/caisson/internal/digest"
 	"github.com/caisson-os/caisson/internal/plain"
-
+	"github.com/caisson-os/caisson/spec/site/calendar"
 	"github.com/caisson-os/caisson/spec/site/report"
 	"github.com/caisson-os/caisson/spec/site/shape"
 	"github.com/caisson-os/caisson/spec/site/tree"
@@ -39,14 +39,14 @@ type parameterDoc struct {
 
 // bodyDoc holds the fields that an operation may take from a template.
 type bodyDoc struct {
-	Type       shape.Text   `site:"type" enum:"cron,oneShot,realtime"`
-	Exec       *patternDoc  `site:"exec"`
-	Check      *patternDoc  `site:"check"`
-	Disruptive shape.Text   `site:"disruptive"`
-	Reboots    shape.Text   `site:"reboots"`
-	Schedule   *scheduleDoc `site:"schedule"`
-	Retry      *retryDoc    `site:"retry"`
-	Outside    shape.Text   `site:"outsideWindow" enum:"enforce,report"`
+	Type       shape.Text            `site:"type" enum:"cron,oneShot,realtime"`
+	Exec       *patternDoc           `site:"exec"`
+	Check      *patternDoc           `site:"check"`
+	Disruptive shape.Text            `site:"disruptive"`
+	Reboots    shape.Text            `site:"reboots"`
+	Schedule   *calendar.ScheduleDoc `site:"schedule"`
+	Retry      *retryDoc             `site:"retry"`
+	Outside    shape.Text            `site:"outsideWindow" enum:"enforce,report"`
 
 	Conf confDoc `site:"conf"`
 }

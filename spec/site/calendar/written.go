@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package maintenance
+package calendar
 
 import (
 	"cmp"
@@ -14,20 +14,13 @@ import (
 	"github.com/caisson-os/caisson/internal/plain"
 	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/spec/rules"
-	"github.com/caisson-os/caisson/spec/site/calendar"
 	"github.com/caisson-os/caisson/spec/site/report"
 	"github.com/caisson-os/caisson/spec/site/shape"
 	"github.com/caisson-os/caisson/spec/site/tree"
 )
 
-// WindowDoc is a MaintenanceWindow as it is written.
-type WindowDoc struct {
-	HeadDoc
-	Kind shape.Text    `site:"kind,required" enum:"MaintenanceWindow"`
-	Spec windowSpecDoc `site:"spec,required"`
-}
-
-type windowSpecDoc struct {
+// WindowSpecDoc is a [Window] as it is written.
+type WindowSpecDoc struct {
 	TimeZone   shape.Text     `site:"timeZone,required" doc:"IANA name, for example Europe/Berlin"`
 	Opens      []ruleDoc      `site:"opens,required" doc:"when it opens: all of these together"`
 	Duration   shape.Duration `site:"duration,required" doc:"how long it stays open, in elapsed time, as in 4h; at most 31d"`
@@ -59,47 +52,36 @@ type exceptDoc struct {
 	At     report.Pos
 }
 
-// Window is a MaintenanceWindow.
-type Window struct {
-	Name string
-	calendar.Window
-	StartGuard time.Duration
-	Stop       bool // what still runs when it closes is stopped
-}
-
-func (w Window) name() string { return w.Name }
-
-func (d WindowDoc) check(c *shape.Checker) Window {
-	w := Window{Name: d.Metadata.Name.S, StartGuard: d.Spec.StartGuard.D, Stop: d.Spec.OnClose.S == "stop"}
-	w.Duration = d.Spec.Duration.D
-	c.Refuse(w.Name == always, d.Metadata.Name.At, "duplicate-name", "", "always is the window that is always open")
-	if z := d.Spec.TimeZone; z.Set() {
+// Check makes a window of what is written, and reports what is wrong with it.
+func (d WindowSpecDoc) Check(c *shape.Checker, name shape.Text) Window {
+	w := Window{Name: name.S, Duration: d.Duration.D, StartGuard: d.StartGuard.D, Stop: d.OnClose.S == "stop"}
+	if z := d.TimeZone; z.Set() {
 		w.Zone = zone(c, z)
 	}
 	c.In("opens", func() {
-		w.Opens = each(c, d, d.Spec.Opens, ruleDoc.check)
-		c.Refuse(d.Spec.Opens != nil && len(d.Spec.Opens) == 0, d.Metadata.Name.At, "calendar", "as in: opens: [{weekly: [sat], at: \"22:00\"}]",
+		w.Opens = each(c, name, d.Opens, ruleDoc.check)
+		c.Refuse(d.Opens != nil && len(d.Opens) == 0, name.At, "calendar", "as in: opens: [{weekly: [sat], at: \"22:00\"}]",
 			"the window %s never opens", w.Name)
 	})
-	if l := d.Spec.Duration; l.Set() && l.D > calendar.MaxDuration {
+	if l := d.Duration; l.Set() && l.D > MaxDuration {
 		c.In("duration", func() {
 			c.Errorf(l.At, "range", "write rules that open it again", "a window is open for at most 31 days")
 		})
 	}
-	if g := d.Spec.StartGuard; g.Set() && w.Duration > 0 && g.D >= w.Duration {
+	if g := d.StartGuard; g.Set() && w.Duration > 0 && g.D >= w.Duration {
 		c.In("startGuard", func() {
 			c.Errorf(g.At, "range", "a startGuard is shorter than the duration", "nothing could ever start in the window %s", w.Name)
 		})
 	}
-	c.In("except", func() { w.Except = each(c, d, d.Spec.Except, exceptDoc.check) })
+	c.In("except", func() { w.Except = each(c, name, d.Except, exceptDoc.check) })
 	return w
 }
 
 // each returns what as many entries of a list are as a window may have, and reports that there are more.
-func each[D, T any](c *shape.Checker, d WindowDoc, list []D, check func(D, *shape.Checker) (T, bool)) (out []T) {
-	c.Refuse(len(list) > calendar.MaxRules, d.Metadata.Name.At, "range", "write another window: a NodeMaintenance names several",
-		"the window has %d entries here, and at most %d", len(list), calendar.MaxRules)
-	for i, e := range list[:min(len(list), calendar.MaxRules)] {
+func each[D, T any](c *shape.Checker, window shape.Text, list []D, check func(D, *shape.Checker) (T, bool)) (out []T) {
+	c.Refuse(len(list) > MaxRules, window.At, "range", "write another window: a NodeMaintenance names several",
+		"the window has %d entries here, and at most %d", len(list), MaxRules)
+	for i, e := range list[:min(len(list), MaxRules)] {
 		c.In(shape.Nth(i), func() {
 			if one, ok := check(e, c); ok {
 				out = append(out, one)
@@ -111,7 +93,7 @@ func each[D, T any](c *shape.Checker, d WindowDoc, list []D, check func(D, *shap
 
 // zone returns a named time zone, or reports that there is none.
 func zone(c *shape.Checker, name shape.Text) *time.Location {
-	z, err := calendar.Zone(name.S)
+	z, err := Zone(name.S)
 	if err != nil {
 		c.In("timeZone", func() { c.Errorf(name.At, "time-zone", zoneHint(name.S), "%v", err) })
 	}
@@ -121,7 +103,7 @@ func zone(c *shape.Checker, name shape.Text) *time.Location {
 // zoneHint says what a zone may have been meant to be: often a city without its
 // continent, or another case.
 func zoneHint(name string) string {
-	all := calendar.ZoneNames()
+	all := ZoneNames()
 	for _, z := range all {
 		if _, city, _ := strings.Cut(z, "/"); name != "" && strings.EqualFold(city, strings.ReplaceAll(name, " ", "_")) {
 			return "did you mean " + z + "?"
@@ -133,10 +115,10 @@ func zoneHint(name string) string {
 var weekdays = []string{"sun", "mon", "tue", "wed", "thu", "fri", "sat"} // as time.Weekday
 
 // check reads one rule, and reports whether it could.
-func (d ruleDoc) check(c *shape.Checker) (calendar.Rule, bool) {
+func (d ruleDoc) check(c *shape.Checker) (Rule, bool) {
 	if ways := rules.Given(d.Weekly.Set(), d.Monthly != nil, d.Date.Set()); ways != 1 {
 		c.Errorf(d.At, "calendar", "as in {weekly: [sat], at: \"22:00\"}", "a rule has one of weekly, monthly and date, this one has %d", ways)
-		return calendar.Rule{}, false
+		return Rule{}, false
 	}
 	at, err := time.Parse("15:04", d.Time.S)
 	if d.Time.Set() && err != nil {
@@ -144,7 +126,7 @@ func (d ruleDoc) check(c *shape.Checker) (calendar.Rule, bool) {
 			c.Errorf(d.Time.At, "calendar", "hours and minutes in quotes, as in \"22:00\"", "%q is not a time of the day", d.Time.S)
 		})
 	}
-	r := calendar.Rule{At: time.Duration(at.Hour())*time.Hour + time.Duration(at.Minute())*time.Minute}
+	r := Rule{At: time.Duration(at.Hour())*time.Hour + time.Duration(at.Minute())*time.Minute}
 	ok := d.Time.Set() && err == nil
 	switch {
 	case d.Weekly.Set():
@@ -160,8 +142,8 @@ func (d ruleDoc) check(c *shape.Checker) (calendar.Rule, bool) {
 	return r, ok
 }
 
-func weekly(c *shape.Checker, w shape.Words) (calendar.Weekly, bool) {
-	var out calendar.Weekly
+func weekly(c *shape.Checker, w shape.Words) (Weekly, bool) {
+	var out Weekly
 	for _, name := range w.List {
 		n := slices.Index(weekdays, name)
 		if n < 0 {
@@ -178,7 +160,7 @@ func weekly(c *shape.Checker, w shape.Words) (calendar.Weekly, bool) {
 	return out, len(out) > 0
 }
 
-func (d monthlyDoc) check(c *shape.Checker) (days calendar.Days, ok bool) {
+func (d monthlyDoc) check(c *shape.Checker) (days Days, ok bool) {
 	c.In("monthly", func() {
 		n := d.Nth.N
 		switch {
@@ -187,18 +169,18 @@ func (d monthlyDoc) check(c *shape.Checker) (days calendar.Days, ok bool) {
 		case d.Day.Set() && (d.Day.N < -1 || d.Day.N == 0 || d.Day.N > 31):
 			c.Errorf(d.Day.At, "range", "1 to 31, or -1 for the last day", "no month has a day %d", d.Day.N)
 		case d.Day.Set():
-			days, ok = calendar.MonthDay(d.Day.N), true
+			days, ok = MonthDay(d.Day.N), true
 		case n < -1 || n == 0 || n > 5:
 			c.Errorf(d.Nth.At, "range", "1 to 5, or -1 for the last", "no month has a weekday number %d", n)
 		default:
 			w := slices.Index(weekdays, d.Weekday.S)
-			days, ok = calendar.NthWeekday{Nth: int(n), Weekday: time.Weekday(w)}, w >= 0 // else said already
+			days, ok = NthWeekday{Nth: int(n), Weekday: time.Weekday(w)}, w >= 0 // else said already
 		}
 	})
 	return days, ok
 }
 
-func (d exceptDoc) check(c *shape.Checker) (calendar.Exception, bool) {
+func (d exceptDoc) check(c *shape.Checker) (Exception, bool) {
 	first, ok := date(c, "from", d.From)
 	last := first
 	if d.To.Set() {
@@ -208,13 +190,13 @@ func (d exceptDoc) check(c *shape.Checker) (calendar.Exception, bool) {
 	}
 	if ok && last.Before(first) {
 		c.Errorf(d.To.At, "range", "to is the last day, from the first", "the exception ends before it begins")
-		return calendar.Exception{}, false
+		return Exception{}, false
 	}
-	return calendar.Exception{First: first, Last: last}, ok
+	return Exception{First: first, Last: last}, ok
 }
 
-func date(c *shape.Checker, field string, t shape.Text) (calendar.Day, bool) {
-	d, err := calendar.ParseDay(t.S)
+func date(c *shape.Checker, field string, t shape.Text) (Day, bool) {
+	d, err := ParseDay(t.S)
 	if t.Set() && err != nil {
 		c.In(field, func() { c.Errorf(t.At, "calendar", "YYYY-MM-DD, as in 2026-12-29", "%q is not a day", t.S) })
 	}
@@ -227,8 +209,8 @@ const maxADay = 24
 
 const maxJitter = 24 * time.Hour
 
-// scheduleDoc is when an operation of type cron runs, as it is written.
-type scheduleDoc struct {
+// ScheduleDoc is a [Schedule] as it is written.
+type ScheduleDoc struct {
 	Weekly   shape.Words `site:"weekly"`
 	Monthly  *monthlyDoc `site:"monthly"`
 	Date     shape.Text  `site:"date"`
@@ -242,7 +224,7 @@ type scheduleDoc struct {
 var cronLine = regexp.MustCompile(`^([0-9]{1,2}) ([0-9]{1,2}) \* \* ([0-7*])$`)
 
 // Example shows a line of crontab(5) as a schedule.
-func (*scheduleDoc) Example(instead *tree.Value) string {
+func (*ScheduleDoc) Example(instead *tree.Value) string {
 	line := instead
 	for _, f := range instead.Fields {
 		line = f.Val // of a key cron
@@ -258,20 +240,20 @@ func (*scheduleDoc) Example(instead *tree.Value) string {
 	return fmt.Sprintf("{weekly: %s, at: \"%02s:%02s\"}", days, m[2], m[1])
 }
 
-// schedule is when an operation runs.
-type schedule struct {
-	rules   []calendar.Rule
+// Schedule is when an operation of type cron runs.
+type Schedule struct {
+	Jitter  time.Duration
+	CatchUp bool
+	rules   []Rule
 	zone    *time.Location
-	jitter  time.Duration
-	catchUp bool
 }
 
-// check reads a schedule whose zone is that of a window where it names none.
-func (d *scheduleDoc) check(c *shape.Checker, windows []Window) schedule {
+// Check reads a schedule whose zone is that of a window where it names none.
+func (d *ScheduleDoc) Check(c *shape.Checker, windows []Window) Schedule {
 	if d.At == (report.Pos{}) || !d.Times.Set() {
-		return schedule{} // said already
+		return Schedule{} // said already
 	}
-	s := schedule{jitter: d.Jitter.D, catchUp: d.CatchUp.On}
+	s := Schedule{Jitter: d.Jitter.D, CatchUp: d.CatchUp.On}
 	c.Refuse(len(d.Times.List) > maxADay, d.Times.At, "range", "a script of conf.exec has an interval",
 		"an operation runs at most %d times a day", maxADay)
 	for _, at := range d.Times.List[:min(len(d.Times.List), maxADay)] {
@@ -295,9 +277,49 @@ func (d *scheduleDoc) check(c *shape.Checker, windows []Window) schedule {
 	return s
 }
 
-// runs returns the times of a span, in UTC.
-func (s schedule) runs(span spec.Interval) []time.Time {
-	return plain.Each(calendar.Instants(s.rules, s.zone, span), time.Time.UTC)
+// Runs returns the times of a span, in UTC.
+func (s Schedule) Runs(span spec.Interval) []time.Time {
+	return plain.Each(instants(s.rules, s.zone, span), time.Time.UTC)
+}
+
+// Horizon returns the span that is published at a time: from the first of its month
+// to the first of the fourth month after. The same site gives the same span all month.
+func Horizon(now time.Time) spec.Interval {
+	y, m, _ := now.UTC().Date()
+	return spec.Interval{From: time.Date(y, m, 1, 0, 0, 0, 0, time.UTC), To: time.Date(y, m+4, 1, 0, 0, 0, 0, time.UTC)}
+}
+
+// maxSpan bounds what is listed at a time.
+const maxSpan = 2 * 366 * 24 * time.Hour
+
+// ParseSpan reads a span as people give it: from now when that is empty, until the end of the [Horizon].
+func ParseSpan(from, until string, now time.Time) (spec.Interval, error) {
+	span := spec.Interval{From: now}
+	if err := moment(&span.From, "--from", from); err != nil {
+		return span, err
+	}
+	span.To = Horizon(span.From).To
+	if err := moment(&span.To, "--until", until); err != nil {
+		return span, err
+	}
+	if !span.From.Before(span.To) || span.To.Sub(span.From) > maxSpan {
+		return span, report.Invalidf("at most two years later", "--until must be after --from")
+	}
+	return span, nil
+}
+
+// moment reads a time, if it was given.
+func moment(into *time.Time, flag, text string) error {
+	if text == "" {
+		return nil
+	}
+	for _, layout := range []string{time.RFC3339, time.DateOnly} {
+		if t, err := time.Parse(layout, text); err == nil {
+			*into = t
+			return nil
+		}
+	}
+	return report.Invalidf("as in 2026-11-21 or 2026-11-21T22:00:00Z", "%s: %q is not a time", flag, text)
 }
 
 // Openings are the times at which windows are open, for people and programs.
@@ -313,9 +335,9 @@ type WindowOpenings struct {
 	zone *time.Location
 }
 
-// Openings returns when the windows are open: whole intervals that overlap the span.
-func (m Maintenance) Openings(span spec.Interval) Openings {
-	return Openings{append([]WindowOpenings{}, plain.Each(m.Windows, func(w Window) WindowOpenings {
+// OpeningsOf returns when windows are open: whole intervals that overlap the span.
+func OpeningsOf(windows []Window, span spec.Interval) Openings {
+	return Openings{append([]WindowOpenings{}, plain.Each(windows, func(w Window) WindowOpenings {
 		return WindowOpenings{Name: w.Name, Intervals: append([]spec.Interval{}, w.Intervals(span)...), zone: w.Zone}
 	})...)}
 }
@@ -334,7 +356,7 @@ func (o Openings) Write(w io.Writer) error {
 		for _, i := range window.Intervals {
 			const layout = "Mon 2006-01-02 15:04 MST"
 			if _, err := fmt.Fprintf(w, "  %s to %s, %s\n", i.From.In(window.zone).Format(layout),
-				i.To.In(window.zone).Format(layout), length(i.To.Sub(i.From))); err != nil {
+				i.To.In(window.zone).Format(layout), Length(i.To.Sub(i.From))); err != nil {
 				return err
 			}
 		}
@@ -342,8 +364,8 @@ func (o Openings) Write(w io.Writer) error {
 	return nil
 }
 
-// length writes a duration of whole minutes: 4h, 1d12h, 90m.
-func length(d time.Duration) string {
+// Length writes a duration of whole minutes: 4h, 1d12h, 90m.
+func Length(d time.Duration) string {
 	days, rest := d/(24*time.Hour), d%(24*time.Hour)
 	out := ""
 	for _, part := range []struct {

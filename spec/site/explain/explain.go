@@ -144,7 +144,7 @@ func (e *Explanation) AddOperation(name, from string, windows []string, budget *
 	for _, m := range module.Conf() {
 		if v := conf.Get(m.Name); v != nil {
 			w := &walker{e: e, source: source, module: m}
-			w.head(m.Name, v, 1)
+			e.lines = append(e.lines, explained{depth: 1, key: m.Name})
 			kinds[m.Name] = w.walk(v, nil, "/operations/"+pointerEscape(name)+"/"+m.Name, []string{})
 		}
 	}
@@ -195,7 +195,7 @@ func (w *walker) walk(v, base *tree.Value, pointer string, path []string) any {
 		fields := slices.Clone(v.Fields)
 		slices.SortStableFunc(fields, func(a, b tree.Field) int { return strings.Compare(a.Key, b.Key) })
 		for _, f := range fields {
-			w.head(f.Key, f.Val, depth)
+			w.e.lines = append(w.e.lines, explained{depth: depth, key: f.Key}) // a container's is complete with its key
 			out[f.Key] = w.walk(f.Val, base.Get(f.Key), pointer+"/"+pointerEscape(f.Key), append(path, f.Key))
 		}
 		if len(fields) == 0 {
@@ -209,7 +209,7 @@ func (w *walker) walk(v, base *tree.Value, pointer string, path []string) any {
 			if v == base || base != nil && i < len(base.List) && base.List[i] == el { // the rest was appended
 				b = el
 			}
-			w.head("-", el, depth)
+			w.e.lines = append(w.e.lines, explained{depth: depth, key: "-"})
 			out[i] = w.walk(el, b, pointer+"/"+strconv.Itoa(i), append(path, "*"))
 		}
 		if len(v.List) == 0 {
@@ -227,11 +227,6 @@ func (w *walker) walk(v, base *tree.Value, pointer string, path []string) any {
 		}
 	}
 	return v.Text
-}
-
-// head begins a line; a container's is complete with its key.
-func (w *walker) head(key string, v *tree.Value, depth int) {
-	w.e.lines = append(w.e.lines, explained{depth: depth, key: key})
 }
 
 func (w *walker) leaf(v, base *tree.Value, pointer, text string) {

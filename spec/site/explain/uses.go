@@ -272,11 +272,7 @@ func (e *Explanation) Write(w io.Writer) {
 	if len(e.Defaults) > 0 {
 		fmt.Fprintf(w, "\n%-52s default\n", "not written, but in force")
 		for _, k := range slices.Sorted(maps.Keys(e.Defaults)) {
-			text := fmt.Sprint(e.Defaults[k])
-			if list, ok := e.Defaults[k].([]string); ok {
-				text = strings.Join(list, " ")
-			}
-			fmt.Fprintf(w, "  %s: %s\n", strings.TrimPrefix(k, "/conf/"), text)
+			fmt.Fprintf(w, "  %s: %s\n", strings.TrimPrefix(k, "/conf/"), text(e.Defaults[k]))
 		}
 	}
 }

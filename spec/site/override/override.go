@@ -19,6 +19,7 @@ import (
 	"strings"
 
 	"github.com/caisson-os/caisson/internal/plain"
+	"github.com/caisson-os/caisson/spec/rules"
 	"github.com/caisson-os/caisson/spec/site/module"
 	"github.com/caisson-os/caisson/spec/site/report"
 	"github.com/caisson-os/caisson/spec/site/shape"
@@ -275,12 +276,8 @@ func (p *Part) Above(name string) string {
 	if p.Name != "mounts" {
 		return ""
 	}
-	above := map[string]bool{}
-	for dir := path.Dir(name); dir != "/" && dir != "."; dir = path.Dir(dir) {
-		above[dir] = true
-	}
 	for target := range p.Owned() {
-		if above[target] {
+		if target != name && target != "/" && rules.Within(name, target) {
 			return target
 		}
 	}

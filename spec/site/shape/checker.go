@@ -49,12 +49,12 @@ func (c *Checker) Pop() { c.Path = c.Path[:len(c.Path)-1] }
 // In does f inside a field.
 func (c *Checker) In(name string, f func()) { c.Within([]string{name}, f) }
 
-func (c *Checker) problem(severity string, at report.Pos, rule, hint, format string, args ...any) {
-	path := JoinPath(c.Path)
-	if (at.Src == nil || severity != report.Error) && c.unread(path) {
+func (c *Checker) problem(p report.Problem) {
+	p.Path = JoinPath(c.Path)
+	if (p.At.Src == nil || p.Severity != report.Error) && c.unread(p.Path) {
 		return // it is about nothing that the author wrote
 	}
-	c.Report.Add(report.Problem{At: at, Path: path, Severity: severity, Rule: rule, Hint: hint, Message: fmt.Sprintf(format, args...)})
+	c.Report.Add(p)
 }
 
 // unread reports whether the value at a path is of another kind than it should be: nothing
@@ -67,7 +67,7 @@ func (c *Checker) unread(path string) bool {
 
 // Errorf reports what makes the input unusable.
 func (c *Checker) Errorf(at report.Pos, rule, hint, format string, args ...any) {
-	c.problem(report.Error, at, rule, hint, format, args...)
+	c.problem(report.Problem{Severity: report.Error, At: at, Rule: rule, Hint: hint, Message: fmt.Sprintf(format, args...)})
 }
 
 // Refuse is Errorf where something is wrong.
@@ -79,12 +79,12 @@ func (c *Checker) Refuse(wrong bool, at report.Pos, rule, hint, format string, a
 
 // Warnf reports what is probably not what was meant.
 func (c *Checker) Warnf(at report.Pos, rule, hint, format string, args ...any) {
-	c.problem(report.Warning, at, rule, hint, format, args...)
+	c.problem(report.Problem{Severity: report.Warning, At: at, Rule: rule, Hint: hint, Message: fmt.Sprintf(format, args...)})
 }
 
 // Notef reports what is worth knowing.
 func (c *Checker) Notef(at report.Pos, rule, hint, format string, args ...any) {
-	c.problem(report.Note, at, rule, hint, format, args...)
+	c.problem(report.Problem{Severity: report.Note, At: at, Rule: rule, Hint: hint, Message: fmt.Sprintf(format, args...)})
 }
 
 // Within does f inside fields of fields.

@@ -6,6 +6,7 @@ import (
 	"cmp"
 	"reflect"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -185,7 +186,7 @@ func (c *Checker) unknownKey(f tree.Field, hint string) {
 	if f.At.Src != nil && f.At.Src.Lenient {
 		severity = report.Warning
 	}
-	c.problem(severity, f.At, "unknown-key", hint, "unknown key %q", f.Key)
+	c.problem(report.Problem{Severity: severity, At: f.At, Rule: "unknown-key", Hint: hint, Message: "unknown key " + strconv.Quote(f.Key)})
 }
 
 // Field is one key of a map: a struct's field, by its tag, or an entry of a table.

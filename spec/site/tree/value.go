@@ -14,7 +14,6 @@ package tree
 import (
 	"bytes"
 	"iter"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -236,9 +235,6 @@ func index(v *Value) func(key string) int {
 // as much memory.
 const pieceSize = 256 << 10
 
-// listKey is a line with nothing but a key.
-var listKey = regexp.MustCompile(`^([a-z]+):(?: +#.*| *)$`)
-
 // Entries parses a file that is one long list, below the key or without it, and gives its
 // entries in turn: a tree of all of it would take most of the memory of a large site. False
 // where the file is anything else, or short. Faults go to r; as they may be those of a list
@@ -311,7 +307,9 @@ func split(data []byte, key string) (pieces []piece) {
 	return pieces
 }
 
+// isKey reports whether a line has nothing but a key.
 func isKey(line []byte, key string) bool {
-	m := listKey.FindSubmatch(line)
-	return m != nil && string(m[1]) == key
+	rest, is := bytes.CutPrefix(line, []byte(key+":"))
+	text := bytes.TrimLeft(rest, " ")
+	return is && (len(text) == 0 || text[0] == '#' && len(text) < len(rest))
 }

@@ -136,35 +136,6 @@ func wantBlobLength(a answer) error {
 		a.what, a.ContentLength, want)
 }
 
-// StatusError is an HTTP status that says neither yes nor "not found".
-type StatusError struct {
-	Status int
-	What   string
-	Text   string
-}
-
-func (e *StatusError) Error() string {
-	return strings.TrimSuffix(fmt.Sprintf("%s: the registry answers %d %s: %.200s", e.What, e.Status, http.StatusText(e.Status), e.Text), ": ")
-}
-
-// Is reports that a registry has answered.
-func (e *StatusError) Is(target error) bool { return target == oci.ErrAnswered }
-
-// Hint helps with the statuses that an operator can do something about.
-func (e *StatusError) Hint() string {
-	switch e.Status {
-	case http.StatusBadRequest:
-		if strings.Contains(e.Text, "HTTP request to an HTTPS server") {
-			return "the registry speaks TLS: leave out --plain-http, and name its authority with --ca on the loopback"
-		}
-	case http.StatusUnauthorized, http.StatusForbidden:
-		return "the registry needs other credentials: 'caisson login' stores them; on a node they are in registry/auth.json of its state directory"
-	case http.StatusTooManyRequests:
-		return "the registry limits requests: try again later, or add a mirror"
-	}
-	return ""
-}
-
 const (
 	ahead = 4       // parts that are asked for while one is read
 	piece = 1 << 20 // bytes of a part at most: what is ahead is held in memory

@@ -7,46 +7,9 @@ import (
 	"errors"
 	"net/http"
 	"net/http/httptest"
-	"reflect"
-	"slices"
 	"strings"
 	"testing"
 )
-
-func TestParseChallenges(t *testing.T) {
-	params := func(pairs ...string) map[string]string {
-		m := map[string]string{}
-		for p := range slices.Chunk(pairs, 2) {
-			m[p[0]] = p[1]
-		}
-		return m
-	}
-	bearer := challenge{"bearer", params("realm", "https://a/t", "service", "reg", "scope", "repository:x:pull,push")}
-	basic := challenge{"basic", params("realm", "reg")}
-	const bearerText = `Bearer realm="https://a/t",service="reg",scope="repository:x:pull,push"`
-	for _, row := range []struct {
-		values []string
-		want   []challenge
-	}{
-		{nil, nil},
-		{[]string{bearerText}, []challenge{bearer}},
-		{[]string{`Basic realm="reg", ` + bearerText}, []challenge{bearer, basic}},
-		{[]string{bearerText + `, Basic realm="reg"`}, []challenge{bearer, basic}},
-		{[]string{`Basic realm="reg"`, bearerText}, []challenge{bearer, basic}},
-		{[]string{`BASIC Realm = reg , ` + bearerText}, []challenge{bearer, basic}},
-		{[]string{`Basic, ,Bearer realm=x`}, []challenge{{"bearer", params("realm", "x")}, {"basic", params()}}},
-		{[]string{`Negotiate, Basic realm="reg"`}, []challenge{basic}},
-		{[]string{`Negotiate YII=basic==, Basic realm="reg"`, `NTLM Basic`}, []challenge{basic}},
-		{[]string{`Digest realm="other", qop="auth, Basic", nonce=1, Basic realm="reg"`}, []challenge{basic}},
-		{[]string{`Basic realm="a\"b, Bearer realm=\\"`}, []challenge{{"basic", params("realm", `a"b, Bearer realm=\`)}}},
-		{[]string{`Basic realm="open`}, []challenge{{"basic", params("realm", "open")}}},
-		{[]string{`="x", realm=y`, `"`, `=`}, nil},
-	} {
-		if got := parseChallenges(row.values); !reflect.DeepEqual(got, row.want) {
-			t.Errorf("%q: %+v, want %+v", row.values, got, row.want)
-		}
-	}
-}
 
 // TestChallenges asks registries that offer several ways to log in and take one of them.
 func TestChallenges(t *testing.T) {

@@ -38,26 +38,6 @@ func FuzzParseRef(f *testing.F) {
 	})
 }
 
-// FuzzParseChallenges wants few challenges, of known schemes only, bearer first.
-func FuzzParseChallenges(f *testing.F) {
-	f.Add(`Bearer realm="https://auth.example.org/token",service="registry",scope="repository:a/b:pull,push"`)
-	f.Add(`Basic realm="x", Bearer realm="a\"b"`)
-	f.Add(`Negotiate abc==, Digest x=1,,Basic`)
-	f.Fuzz(func(t *testing.T, line string) {
-		list := parseChallenges([]string{line, line})
-		basic := false
-		for _, c := range list {
-			basic = basic || c.scheme == "basic"
-			if c.params == nil || c.scheme != "basic" && (c.scheme != "bearer" || basic) {
-				t.Errorf("%q: %+v", line, list)
-			}
-		}
-		if len(list) > maxChallenges {
-			t.Errorf("%q: %d challenges", line, len(list))
-		}
-	})
-}
-
 // TestMuted: where somebody else chose who is asked, nothing of what answers there but its status is
 // in an error, for an answer of the place itself, of one that it leads to, and of its token server.
 func TestMuted(t *testing.T) {

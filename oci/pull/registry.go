@@ -130,7 +130,7 @@ func (r *registry) get(ctx context.Context, q question) (*http.Response, error) 
 		if err != nil || n >= r.options.Again || !passing(resp.StatusCode) {
 			return resp, err
 		}
-		drain(resp)
+		strict.Drain(resp)
 		select {
 		case <-ctx.Done():
 			return nil, context.Cause(ctx)
@@ -169,12 +169,6 @@ func (r *registry) ask(ctx context.Context, q question) (*http.Response, error) 
 	}
 	resp.Body = watch.body(resp.Body)
 	return resp, nil
-}
-
-// drain reads a little of a body so that the connection can be used again.
-func drain(resp *http.Response) {
-	_, _ = io.CopyN(io.Discard, resp.Body, 64<<10) // only a kindness to the connection
-	_ = resp.Body.Close()                          // its body is not used
 }
 
 // ErrSlow is returned where content arrives, but not fast enough to wait for.

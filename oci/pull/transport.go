@@ -15,6 +15,7 @@ import (
 
 	"github.com/caisson-os/caisson/internal/check"
 	"github.com/caisson-os/caisson/internal/ownfiles"
+	"github.com/caisson-os/caisson/oci/internal/access"
 	"github.com/caisson-os/caisson/spec/refusal"
 )
 
@@ -34,7 +35,7 @@ func (o Options) Transport(host string) (http.RoundTripper, error) {
 	if o.Mute {
 		sent = muted{base}
 	}
-	return &authorized{base: sent, scheme: o.scheme(), host: host, logins: logins, patience: o.silence(), rules: wholeAuth}, nil
+	return access.Over(sent, o.scheme(), host, logins, o.silence()), nil
 }
 
 // muted takes its text from an answer that is not 2xx.

@@ -62,6 +62,7 @@ var rules = []Rule{
 	{Packages: "oci", Only: []string{"oci/internal/...", "spec/refusal", "internal/check"}, Stdlib: true, Why: "artifacts know neither how they travel nor what their documents mean"},
 	{Packages: "oci/pull", Only: []string{"oci", "oci/internal/...", "spec/refusal", "internal/check", "internal/durable", "internal/ownfiles"}, Stdlib: true, Why: "transport: it knows no document",
 		By: []string{"oci/registry", "oci/keychain", "bootagent/...", "builder/release", "fleet/...", "media/netboot/...", "cmd/...", "test/..."}, ByWhy: "what is decided of bytes is decided apart from where they came from"},
+	{Packages: "oci/internal/access", By: []string{"oci/pull"}, ByWhy: "credentials go to a registry by one transport"},
 	{Packages: "oci/keychain", Only: []string{"oci/...", "spec/refusal", "internal/..."}, Why: "credentials are a host's, whatever is kept there",
 		By: []string{"cmd/caisson", "builder/release", "test/..."}, ByWhy: "a node runs no programs for its credentials"},
 	{Packages: "oci/keys", Only: []string{"oci/...", "spec/refusal", "internal/..."}, Why: "it opens and writes keys, whatever they sign",

@@ -19,6 +19,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net/http"
 	"os"
 	"reflect"
 	"strings"
@@ -286,4 +287,10 @@ func ReadFileCapped(root *os.Root, name string, limit int64) ([]byte, error) {
 		err = fmt.Errorf("%s has more than %d bytes", name, limit)
 	}
 	return data, err
+}
+
+// Drain reads a little of a body so that the connection can be used again.
+func Drain(resp *http.Response) {
+	_, _ = io.CopyN(io.Discard, resp.Body, 64<<10) // only a kindness to the connection
+	_ = resp.Body.Close()                          // its body is not used
 }

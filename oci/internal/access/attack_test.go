@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package pull
+package access
 
 import (
 	"context"
@@ -12,6 +12,7 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/caisson-os/caisson/test/attack"
 )
@@ -31,6 +32,13 @@ type field struct {
 	base     http.RoundTripper
 	stolen   atomic.Bool // a server that is not the registry's has seen a secret
 	loggedIn atomic.Bool // the registry, or its token server, has seen one
+}
+
+func (f *field) scheme() string {
+	if f.tls {
+		return "https"
+	}
+	return "http"
 }
 
 // secret reports whether a request carries credentials.
@@ -68,7 +76,7 @@ func (th theft) play(t *testing.T) *field {
 		case trick == "token" && req.URL.Path != "/token":
 			challenge(w, fmt.Sprintf("Bearer realm=%q", thief.URL+"/token"))
 		default:
-			good(w, req)
+			w.WriteHeader(http.StatusOK)
 		}
 	}, false)
 	tokens := start(func(w http.ResponseWriter, req *http.Request) {
@@ -88,14 +96,14 @@ func (th theft) play(t *testing.T) *field {
 		switch {
 		case place == "basic" && secret(req):
 			f.loggedIn.Store(true)
-			good(w, req)
+			w.WriteHeader(http.StatusOK)
 		case place == "basic":
 			challenge(w, "Basic")
 		case place == "redirect":
 			f.loggedIn.Store(th.Check == "")
 			http.Redirect(w, req, thief.URL+req.URL.Path, http.StatusTemporaryRedirect)
 		case secret(req):
-			good(w, req)
+			w.WriteHeader(http.StatusOK)
 		case trick == "plain":
 			challenge(w, fmt.Sprintf("Bearer realm=%q", thief.URL))
 		case trick == "ftp":
@@ -110,9 +118,10 @@ func (th theft) play(t *testing.T) *field {
 }
 
 // run asks for a manifest by some rules and returns whether it came.
-func (th theft) run(t *testing.T, f *field, rules authRules) bool {
+func (th theft) run(t *testing.T, f *field, by rules) bool {
 	t.Helper()
-	a := &authorized{base: f.base, scheme: Options{PlainHTTP: !f.tls}.scheme(), host: f.registry, patience: Options{}.silence(), rules: rules}
+	a := Over(f.base, f.scheme(), f.registry, nil, time.Minute)
+	a.rules = by
 	login := Login{User: "node", Password: "secret"}
 	if th.Login == "identity" {
 		login = Login{Token: "identity"}
@@ -127,7 +136,7 @@ func (th theft) run(t *testing.T, f *field, rules authRules) bool {
 		a.RoundTrip(&http.Request{Method: http.MethodGet, Header: http.Header{}, URL: &url.URL{Scheme: "http", Host: f.registry, Path: "/v2/x/manifests/y"}}) // what it answers does not matter
 		return false
 	}
-	resp, err := (&http.Client{Transport: a, CheckRedirect: redirectPolicy(wholeRegistry.redirect, false)}).Get(a.scheme + "://" + a.host + "/v2/metal-a/node/manifests/superhost")
+	resp, err := (&http.Client{Transport: a}).Get(a.scheme + "://" + a.host + "/v2/metal-a/node/manifests/superhost")
 	if err != nil {
 		return false
 	}
@@ -143,7 +152,7 @@ type anyScheme struct {
 }
 
 func (a anyScheme) RoundTrip(req *http.Request) (*http.Response, error) {
-	if req.URL.Scheme == (Options{PlainHTTP: !a.f.tls}).scheme() {
+	if req.URL.Scheme == a.f.scheme() {
 		return a.RoundTripper.RoundTrip(req)
 	}
 	a.f.stolen.Store(secret(req))
@@ -158,7 +167,7 @@ func TestCredentialsGoToTheRegistryOnly(t *testing.T) {
 		named[th.Check] = true
 		t.Run(th.Name, func(t *testing.T) {
 			f := th.play(t)
-			came := th.run(t, f, wholeAuth)
+			came := th.run(t, f, whole)
 			if f.stolen.Load() {
 				t.Error("credentials went to a stranger")
 			}
@@ -169,15 +178,15 @@ func TestCredentialsGoToTheRegistryOnly(t *testing.T) {
 				return
 			}
 			f = th.play(t)
-			th.run(t, f, authRules{
-				receiver: wholeAuth.receiver.Without(th.Check), realm: wholeAuth.realm.Without(th.Check), redirect: wholeAuth.redirect.Without(th.Check),
+			th.run(t, f, rules{
+				receiver: whole.receiver.Without(th.Check), realm: whole.realm.Without(th.Check), redirect: whole.redirect.Without(th.Check),
 			})
 			if !f.stolen.Load() {
 				t.Errorf("nothing is stolen without the check %q", th.Check)
 			}
 		})
 	}
-	for _, l := range [][]string{wholeAuth.receiver.Names(), wholeAuth.realm.Names(), wholeAuth.redirect.Names()} {
+	for _, l := range [][]string{whole.receiver.Names(), whole.realm.Names(), whole.redirect.Names()} {
 		for _, name := range l {
 			if !named[name] {
 				t.Errorf("no attack names the check %q", name)

@@ -1,10 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package pull
+// Package access logs in to one registry: basic, or a bearer token from the realm that the
+// registry names. Requests to any other host or port, as a redirect to a content network makes
+// them, go out without credentials, and what such a host asks for is not answered.
+//
+// Nodes and publishers use it through oci/pull, so there is one place where a scheme is known. It
+// imports the standard library, oci, internal/check and internal/ownfiles.
+package access
 
 import (
 	"cmp"
 	"context"
+	"encoding/base64"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -18,21 +25,65 @@ import (
 	"time"
 
 	"github.com/caisson-os/caisson/internal/check"
+	"github.com/caisson-os/caisson/internal/ownfiles"
+	"github.com/caisson-os/caisson/oci"
+	"github.com/caisson-os/caisson/oci/internal/strict"
 )
 
-// authorized is a transport that logs in to one registry: basic, or a bearer
-// token from the realm that the registry names. Requests to any other host or
-// port, as a redirect to a content network makes them, go out without
-// credentials, and what such a host asks for is not answered.
-//
-// Nodes and publishers use it, so there is one place where a scheme is known.
-type authorized struct {
+// Login holds the credentials for one registry. The zero value is anonymous.
+type Login struct {
+	User, Password string
+	Token          string // identity token: used as a refresh token
+}
+
+// Logins finds the credentials for host[:port], the zero Login where there are none.
+type Logins func(ctx context.Context, host string) (Login, error)
+
+// InFile returns the credentials for host[:port] in a file, none where there is no file; a host
+// that the file does not name gets none. Helper programs are never run.
+func InFile(name, host string) (Login, error) {
+	if name == "" {
+		return Login{}, nil
+	}
+	data, err := ownfiles.ReadSecret(name)
+	if err != nil {
+		return Login{}, fmt.Errorf("credentials: %w", err)
+	}
+	var file struct {
+		Auths map[string]struct {
+			Auth          string `json:"auth"`
+			Username      string `json:"username"`
+			Password      string `json:"password"`
+			IdentityToken string `json:"identitytoken"`
+		} `json:"auths"`
+	}
+	if err := json.Unmarshal(data, &file); err != nil {
+		return Login{}, fmt.Errorf("credentials: %s: %w", name, err)
+	}
+	entry, ok := file.Auths[host]
+	if !ok {
+		return Login{}, nil
+	}
+	l := Login{User: entry.Username, Password: entry.Password, Token: entry.IdentityToken}
+	if entry.Auth != "" {
+		pair, err := base64.StdEncoding.DecodeString(entry.Auth)
+		user, password, found := strings.Cut(string(pair), ":")
+		if err != nil || !found {
+			return Login{}, fmt.Errorf("credentials: %s: the auth of %s is not base64 of user:password", name, host)
+		}
+		l.User, l.Password = user, password
+	}
+	return l, nil
+}
+
+// Transport is a transport that logs in to one registry.
+type Transport struct {
 	base     http.RoundTripper
 	scheme   string
 	host     string // host[:port] as in the reference
 	logins   Logins
 	patience time.Duration // for one answer of a token server
-	rules    authRules
+	rules    rules
 
 	mu     sync.Mutex
 	login  Login // found when the registry asks for one
@@ -40,8 +91,43 @@ type authorized struct {
 	tokens map[string]string // by scope
 }
 
-// authRules say where credentials may go. Tests take some out.
-type authRules struct {
+// Over returns a transport over base to the registry at host[:port], which is reached by a scheme.
+// Patience is how long a token server has for an answer.
+func Over(base http.RoundTripper, scheme, host string, logins Logins, patience time.Duration) *Transport {
+	return &Transport{base: base, scheme: scheme, host: host, logins: logins, patience: patience, rules: whole}
+}
+
+// StatusError is an HTTP status that says neither yes nor "not found".
+type StatusError struct {
+	Status int
+	What   string
+	Text   string
+}
+
+func (e *StatusError) Error() string {
+	return strings.TrimSuffix(fmt.Sprintf("%s: the registry answers %d %s: %.200s", e.What, e.Status, http.StatusText(e.Status), e.Text), ": ")
+}
+
+// Is reports that a registry has answered.
+func (e *StatusError) Is(target error) bool { return target == oci.ErrAnswered }
+
+// Hint helps with the statuses that an operator can do something about.
+func (e *StatusError) Hint() string {
+	switch e.Status {
+	case http.StatusBadRequest:
+		if strings.Contains(e.Text, "HTTP request to an HTTPS server") {
+			return "the registry speaks TLS: leave out --plain-http, and name its authority with --ca on the loopback"
+		}
+	case http.StatusUnauthorized, http.StatusForbidden:
+		return "the registry needs other credentials: 'caisson login' stores them; on a node they are in registry/auth.json of its state directory"
+	case http.StatusTooManyRequests:
+		return "the registry limits requests: try again later, or add a mirror"
+	}
+	return ""
+}
+
+// rules say where credentials may go. Tests take some out.
+type rules struct {
 	receiver check.List[meeting]
 	realm    check.List[meeting]
 	redirect check.List[meeting]
@@ -54,7 +140,7 @@ type meeting struct {
 	to           *url.URL
 }
 
-var wholeAuth = authRules{
+var whole = rules{
 	receiver: check.List[meeting]{
 		{Name: "same scheme", OK: func(m meeting) error { return unless(m.scheme == m.to.Scheme, "another scheme") }},
 		{Name: "same host and port", OK: func(m meeting) error { return unless(m.host == m.to.Host, "another host or port") }},
@@ -83,12 +169,12 @@ func unless(ok bool, text string) error {
 
 // RoundTrip sends req, and where the registry wants credentials and the body can be had
 // again, once more for each challenge that it offers, until one is accepted.
-func (a *authorized) RoundTrip(req *http.Request) (*http.Response, error) {
-	if a.rules.receiver.Run(meeting{a.scheme, a.host, req.URL}) != nil {
-		return a.base.RoundTrip(bare(req))
+func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
+	if t.rules.receiver.Run(meeting{t.scheme, t.host, req.URL}) != nil {
+		return t.base.RoundTrip(bare(req))
 	}
 	scope := scopeOf(req)
-	resp, err := a.base.RoundTrip(a.with(req, scope))
+	resp, err := t.base.RoundTrip(t.with(req, scope))
 	if err != nil || resp.StatusCode != http.StatusUnauthorized {
 		return resp, err
 	}
@@ -100,12 +186,12 @@ func (a *authorized) RoundTrip(req *http.Request) (*http.Response, error) {
 	}
 	offered := parseChallenges(resp.Header.Values("WWW-Authenticate"))
 	if len(offered) == 0 {
-		drain(resp)
+		strict.Drain(resp)
 		return nil, refused("unknown challenge")
 	}
-	login, err := a.logins(req.Context(), a.host)
+	login, err := t.logins(req.Context(), t.host)
 	if err != nil {
-		drain(resp)
+		strict.Drain(resp)
 		return nil, err
 	}
 	var failed []error
@@ -114,7 +200,7 @@ func (a *authorized) RoundTrip(req *http.Request) (*http.Response, error) {
 		token := ""
 		switch {
 		case c.scheme == "bearer":
-			if token, err = a.fetchToken(req.Context(), login, c.params, scope); err != nil {
+			if token, err = t.fetchToken(req.Context(), login, c.params, scope); err != nil {
 				failed = append(failed, fmt.Errorf("token for %q: %w", scope, err))
 				continue
 			}
@@ -127,23 +213,23 @@ func (a *authorized) RoundTrip(req *http.Request) (*http.Response, error) {
 				return resp, nil // as above
 			}
 		}
-		drain(resp)
+		strict.Drain(resp)
 		tried = true
 		authorize(again, login, token)
-		if resp, err = a.base.RoundTrip(again); err != nil {
+		if resp, err = t.base.RoundTrip(again); err != nil {
 			return nil, err
 		}
 		if resp.StatusCode != http.StatusUnauthorized {
-			a.keep(login, scope, token)
+			t.keep(login, scope, token)
 			return resp, nil
 		}
 	}
 	if tried && failed == nil {
 		return resp, nil
 	}
-	drain(resp)
+	strict.Drain(resp)
 	if failed == nil {
-		return nil, refused("no credentials for " + a.host)
+		return nil, refused("no credentials for " + t.host)
 	}
 	return nil, errors.Join(failed...)
 }
@@ -159,12 +245,12 @@ func bare(req *http.Request) *http.Request {
 }
 
 // with returns a copy of req that carries what was negotiated for scope.
-func (a *authorized) with(req *http.Request, scope string) *http.Request {
+func (t *Transport) with(req *http.Request, scope string) *http.Request {
 	req = req.Clone(req.Context())
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if token := a.tokens[scope]; token != "" || a.basic {
-		authorize(req, a.login, token)
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if token := t.tokens[scope]; token != "" || t.basic {
+		authorize(req, t.login, token)
 	}
 	return req
 }
@@ -179,18 +265,18 @@ func authorize(req *http.Request, login Login, token string) {
 }
 
 // keep notes what the registry has accepted: a token, "" for name and password.
-func (a *authorized) keep(login Login, scope, token string) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
+func (t *Transport) keep(login Login, scope, token string) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
 	if token == "" {
-		a.login, a.basic = login, true
-		delete(a.tokens, scope)
+		t.login, t.basic = login, true
+		delete(t.tokens, scope)
 		return
 	}
-	if a.tokens == nil {
-		a.tokens = map[string]string{}
+	if t.tokens == nil {
+		t.tokens = map[string]string{}
 	}
-	a.tokens[scope] = token
+	t.tokens[scope] = token
 }
 
 var repositoryPath = regexp.MustCompile(`^/v2/(.+)/(?:manifests|blobs|tags|referrers)/`)
@@ -209,12 +295,12 @@ func scopeOf(req *http.Request) string {
 	return "repository:" + part[1] + ":pull,push"
 }
 
-func (a *authorized) fetchToken(ctx context.Context, login Login, params map[string]string, scope string) (string, error) {
+func (t *Transport) fetchToken(ctx context.Context, login Login, params map[string]string, scope string) (string, error) {
 	realm, err := url.Parse(params["realm"])
 	if err != nil {
 		return "", fmt.Errorf("the realm %.80q is not a URL", params["realm"])
 	}
-	if err := a.rules.realm.Run(meeting{a.scheme, a.host, realm}); err != nil {
+	if err := t.rules.realm.Run(meeting{t.scheme, t.host, realm}); err != nil {
 		return "", fmt.Errorf("realm %.80q: %w", params["realm"], err)
 	}
 	query := url.Values{}
@@ -224,14 +310,14 @@ func (a *authorized) fetchToken(ctx context.Context, login Login, params map[str
 	if s := params["service"]; s != "" {
 		query.Set("service", s)
 	}
-	ctx, cancel := context.WithTimeout(ctx, a.patience)
+	ctx, cancel := context.WithTimeout(ctx, t.patience)
 	defer cancel()
 	req, err := tokenRequest(ctx, login, realm, query)
 	if err != nil {
 		return "", err
 	}
-	client := &http.Client{Transport: a.base, CheckRedirect: func(req *http.Request, _ []*http.Request) error {
-		return a.rules.redirect.Run(meeting{a.scheme, a.host, req.URL})
+	client := &http.Client{Transport: t.base, CheckRedirect: func(req *http.Request, _ []*http.Request) error {
+		return t.rules.redirect.Run(meeting{t.scheme, t.host, req.URL})
 	}}
 	resp, err := client.Do(req)
 	if err != nil {

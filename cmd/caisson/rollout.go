@@ -21,6 +21,7 @@ import (
 	"github.com/caisson-os/caisson/fleet/policy"
 	"github.com/caisson-os/caisson/fleet/preview"
 	"github.com/caisson-os/caisson/fleet/publish"
+	"github.com/caisson-os/caisson/fleet/report"
 	"github.com/caisson-os/caisson/fleet/rollout"
 	"github.com/caisson-os/caisson/fleet/server"
 	"github.com/caisson-os/caisson/internal/cli"
@@ -281,11 +282,11 @@ func (x *runFlags) run(ctx context.Context, a *app, name string, files []string)
 
 // driver drives the rollout of a name, by what the fleet's service says of its nodes.
 func (x *runFlags) driver(by publish.By, a *app, r *preview.Preview, name string, files []string) (*rollout.Driver, error) {
-	var reporters *rollout.Reporters
+	var reporters *report.Reporters
 	var err error
 	if x.unsigned {
 		a.say("what the service says of nodes is believed without their signatures")
-	} else if reporters, err = rollout.OpenReporters(cmp.Or(x.reporters,
+	} else if reporters, err = report.OpenReporters(cmp.Or(x.reporters,
 		filepath.Join(filepath.Dir(files[0]), "caisson.reporters")), x.who.dry); err != nil {
 		return nil, err
 	}
@@ -303,7 +304,7 @@ func (x *runFlags) driver(by publish.By, a *app, r *preview.Preview, name string
 	}
 	var planned *site.Site
 	d := &rollout.Driver{Publisher: *r.Publisher, Policy: r.Policy, By: by, Name: name, Say: a.say, Now: now,
-		Reports: func(ctx context.Context, asked rollout.Asked) (map[string]rollout.Report, error) {
+		Reports: func(ctx context.Context, asked report.Asked) (map[string]report.Standing, error) {
 			return x.service.Reports(ctx, asked, reporters, now())
 		},
 		Slots: x.service.slots, Measure: measure,

@@ -94,7 +94,7 @@ type Hub struct {
 // node is what is shown of a node and what judging its next report takes. It is replaced, not changed.
 type node struct {
 	view     view.Node
-	known    report.Known
+	known    report.Reporter
 	rev      int64     // of its row in the database; 0 where it has none
 	place    string    // that its last report came from
 	accepted string    // id of a key that an operator named and that has not reported yet
@@ -250,7 +250,7 @@ func (h *Hub) fromRow(row store.Node) *node {
 	if row.Key == "" { // an operator named one before it reported
 		row.Received, row.KeySince = time.Time{}, time.Time{}
 	}
-	n := &node{rev: row.Rev, place: row.Place, accepted: row.Accepted, known: report.Known{Key: row.Key, Grade: row.Grade,
+	n := &node{rev: row.Rev, place: row.Place, accepted: row.Accepted, known: report.Reporter{Key: row.Key, Grade: row.Grade,
 		Since: row.KeySince, Heard: row.Received, Seq: row.Seq, Boot: row.Boot}}
 	n.view = view.Node{Name: row.Name, Received: row.Received, Key: row.Key, Grade: row.Grade, KeySince: row.KeySince}
 	if row.Report != "" {

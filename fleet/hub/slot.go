@@ -287,7 +287,7 @@ const proofAge = 2 * time.Minute
 // ask is a request for a slot beside what is known of the node that it names.
 type ask struct {
 	Proof
-	known report.Known
+	known report.Reporter
 	last  time.Time   // of the proof before
 	now   time.Time   // by this service's clock
 	held  *store.Slot // of the node; nil where it has none

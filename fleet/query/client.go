@@ -19,7 +19,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/caisson-os/caisson/fleet/rollout"
+	"github.com/caisson-os/caisson/fleet/report"
 	"github.com/caisson-os/caisson/fleet/view"
 	"github.com/caisson-os/caisson/internal/cli"
 	"github.com/caisson-os/caisson/internal/ownfiles"
@@ -239,8 +239,8 @@ func (c *Client) Commits(ctx context.Context, node string) (map[string]string, e
 
 // Reports returns what nodes reported last: those of the waves that are asked for, where
 // the service knows the plan, and else all; where by is nil as the service says. Another fleet's service is an error.
-func (c *Client) Reports(ctx context.Context, asked rollout.Asked, by *rollout.Reporters,
-	now time.Time) (all map[string]rollout.Report, err error) {
+func (c *Client) Reports(ctx context.Context, asked report.Asked, by *report.Reporters,
+	now time.Time) (all map[string]report.Standing, err error) {
 	if !c.known {
 		s, err := c.Summary(ctx)
 		if err != nil {
@@ -253,7 +253,7 @@ func (c *Client) Reports(ctx context.Context, asked rollout.Asked, by *rollout.R
 		c.known = s.Name != ""
 	}
 	err = c.Stream(ctx, http.MethodGet, "/v1/reports?"+asked.Query(by), "", func(r io.Reader) error {
-		all, err = rollout.ReadReports(r, asked, by, now)
+		all, err = report.Hear(r, asked, by, now)
 		return err
 	})
 	return all, err

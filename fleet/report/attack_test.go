@@ -61,9 +61,9 @@ func plays(t *testing.T, row attack.Service, opening check.List[opened], rules c
 		return false
 	}
 	since := now.Add(-cmp.Or(a.Ago, time.Hour))
-	known := Known{Key: keys["a"].ID(), Grade: spec.KeyGrade(cmp.Or(a.Grade, string(spec.KeyPinned))), Since: since, Heard: since.Add(time.Minute), Silent: !a.Alive, Seq: 7, Boot: "b1"}
+	known := Reporter{Key: keys["a"].ID(), Grade: spec.KeyGrade(cmp.Or(a.Grade, string(spec.KeyPinned))), Since: since, Heard: since.Add(time.Minute), Silent: !a.Alive, Seq: 7, Boot: "b1"}
 	if a.Awaited {
-		known = Known{}
+		known = Reporter{}
 	}
 	v, _ := judge(rules, claim{known, Key{Node: a.Owner, Awaited: a.Awaited, GivenUp: a.GivenUp, Rivalled: a.Rivalled}, r, now})
 	return v == Counts

@@ -10,7 +10,9 @@
 // What does not count is shown, with the reason, and acts nowhere.
 //
 // An [Inbox] reads the reports that nodes put into a registry, where each node has one: report:NODE.
-// Else the package knows neither where reports come from nor where they are kept.
+// [Hear] reads what a fleet's service was told, and says of each node how it stands; [Reporters] judge
+// the very reports that nodes signed. Else the package knows neither where reports come from nor where
+// they are kept.
 package report
 
 import (
@@ -116,19 +118,20 @@ var opening = check.List[opened]{
 // longestBoot bounds the end of a step, in milliseconds: 30 years.
 const longestBoot = 1e12
 
-// Known holds what is known of a node's key.
-type Known struct {
-	Key    string // id; "" before the first report
-	Grade  spec.KeyGrade
-	Since  time.Time // when it began to count
-	Heard  time.Time // when it reported last
-	Silent bool      // and could have been heard since, for longer than the node may say nothing
-	Seq    uint64    // of the last report
-	Boot   string    // of the last report
+// Reporter holds what is known of a node's key, by which it reports.
+type Reporter struct {
+	Key      string        `json:"key"` // id; "" before the first report
+	Grade    spec.KeyGrade `json:"grade"`
+	Since    time.Time     `json:"since"`              // when it began to count
+	Heard    time.Time     `json:"heard"`              // when it reported last
+	Silent   bool          `json:"-"`                  // and could have been heard since, for longer than the node may say nothing
+	Interval int64         `json:"interval,omitempty"` // seconds between two reports, where [Reporters] keep it
+	Seq      uint64        `json:"seq"`                // of the last report
+	Boot     string        `json:"boot"`               // of the last report
 }
 
 // Counted returns how long the key has counted.
-func (k Known) Counted() time.Duration { return max(k.Heard.Sub(k.Since), 0) }
+func (k Reporter) Counted() time.Duration { return max(k.Heard.Sub(k.Since), 0) }
 
 // Key holds what is known of the key that signed a report, where it is another one than
 // counts for the node. The zero value is a key that was never seen.
@@ -157,7 +160,7 @@ const Settled = 10 * time.Minute
 
 // Judge says what becomes of a report, with what is known of the node that it names and
 // of the key that signed it. For all but Counts there is a reason.
-func Judge(known Known, key Key, r *spec.Report, now time.Time) (Verdict, string) {
+func Judge(known Reporter, key Key, r *spec.Report, now time.Time) (Verdict, string) {
 	return judge(rules, claim{known, key, r, now})
 }
 
@@ -165,7 +168,7 @@ func Judge(known Known, key Key, r *spec.Report, now time.Time) (Verdict, string
 // a node, and of one that an operator named. Of one that came by itself it is that of a
 // boot, whatever it says: else who was there first in a node's silence would be
 // there for good.
-func Grade(known Known, key Key, r *spec.Report) spec.KeyGrade {
+func Grade(known Reporter, key Key, r *spec.Report) spec.KeyGrade {
 	switch {
 	case known.Key == r.Key:
 		return known.Grade
@@ -302,7 +305,7 @@ func texts(m map[string]string) map[string]string {
 
 // claim is a report beside what is known of the node that it names, and of its key.
 type claim struct {
-	known Known
+	known Reporter
 	key   Key
 	r     *spec.Report
 	now   time.Time

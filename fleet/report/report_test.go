@@ -12,7 +12,7 @@ import (
 
 func TestJudge(t *testing.T) {
 	now := time.Unix(1790000000, 0)
-	pinned := Known{Key: "a", Grade: spec.KeyPinned, Since: now.Add(-2 * time.Hour), Heard: now.Add(-time.Hour), Silent: true, Seq: 7, Boot: "1"}
+	pinned := Reporter{Key: "a", Grade: spec.KeyPinned, Since: now.Add(-2 * time.Hour), Heard: now.Add(-time.Hour), Silent: true, Seq: 7, Boot: "1"}
 	gone := pinned // a boot that has ended, perhaps
 	gone.Grade = spec.KeyBoot
 	alive := gone
@@ -28,21 +28,21 @@ func TestJudge(t *testing.T) {
 	}
 	earlier := Key{Node: "n", Seq: 7, Counted: time.Hour}
 	for what, c := range map[string]struct {
-		known Known
+		known Reporter
 		key   Key
 		r     *spec.Report
 		want  Verdict
 		grade spec.KeyGrade
 	}{
-		"the first":                        {Known{}, Key{}, r("a", "1", 1), Counts, spec.KeyPinned},
-		"the first beside the one named":   {Known{}, Key{Awaited: true}, r("a", "1", 1), Offered, ""},
+		"the first":                        {Reporter{}, Key{}, r("a", "1", 1), Counts, spec.KeyPinned},
+		"the first beside the one named":   {Reporter{}, Key{Awaited: true}, r("a", "1", 1), Offered, ""},
 		"another one was named":            {gone, Key{Awaited: true}, r("b", "2", 1), Counts, spec.KeyBoot},
 		"the next":                         {pinned, Key{Node: "n"}, r("a", "2", 8), Counts, spec.KeyPinned},
 		"played back":                      {pinned, Key{Node: "n"}, r("a", "1", 7), Refused, ""},
 		"an older one":                     {pinned, Key{Node: "n"}, r("a", "0", 3), Refused, ""},
 		"another key":                      {pinned, Key{}, r("b", "2", 8), Offered, ""},
 		"another node's key":               {pinned, Key{Node: "m"}, r("b", "2", 8), Refused, ""},
-		"another node's, at first":         {Known{}, Key{Node: "m"}, r("b", "2", 8), Refused, ""},
+		"another node's, at first":         {Reporter{}, Key{Node: "m"}, r("b", "2", 8), Refused, ""},
 		"of the next boot":                 {gone, Key{}, r("b", "2", 1), Counts, spec.KeyBoot},
 		"beside one that reports":          {alive, Key{}, r("b", "2", 1), Offered, ""},
 		"another one in one boot":          {gone, Key{}, r("b", "1", 8), Offered, ""},

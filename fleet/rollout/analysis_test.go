@@ -13,6 +13,7 @@ import (
 
 	"github.com/caisson-os/caisson/fleet/analysis"
 	"github.com/caisson-os/caisson/fleet/index"
+	"github.com/caisson-os/caisson/fleet/report"
 	"github.com/caisson-os/caisson/spec"
 )
 
@@ -170,7 +171,7 @@ func TestNoOthersAreLeft(t *testing.T) {
 		measured.At[i] = map[string]float64{"a": 1, "b": 1}
 	}
 	for has, act := range map[string]Act{"old": Finish, "new": Wait} {
-		known := Known{Rows: index.Rows{"a": {Overlay: "new"}, "b": {Overlay: has}}, Reports: map[string]Report{"a": {At: now, Overlay: "new", Well: begun}},
+		known := Known{Rows: index.Rows{"a": {Overlay: "new"}, "b": {Overlay: has}}, Reports: map[string]report.Standing{"a": {At: now, Overlay: "new", Well: begun}},
 			Measured: []analysis.Measured{measured}}
 		row := spec.Rollout{Phase: spec.RolloutRunning, Waves: []spec.RolloutWave{{Begun: begun.Unix()}}}
 		if d := Next(plan, row, known, now); d.Act != act || act == Wait && !strings.Contains(d.Reason, "of the others 0 of 0 nodes have a value, 1 must") {

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/caisson-os/caisson/fleet/index"
+	"github.com/caisson-os/caisson/fleet/report"
 	"github.com/caisson-os/caisson/fleet/view"
 	"github.com/caisson-os/caisson/internal/plain"
 	"github.com/caisson-os/caisson/spec"
@@ -18,7 +19,7 @@ import (
 // Counted holds the facts by which unavailable nodes are counted.
 type Counted struct {
 	Rows    index.Rows
-	Reports map[string]Report
+	Reports map[string]report.Standing
 	Busy    map[string]string // nodes that are disturbed by something else than this rollout → what
 	Listens time.Time         // since when the service can hear nodes that it has not heard since
 	Now     time.Time
@@ -45,15 +46,15 @@ func (c Counted) unwell(name string, rule spec.RolloutRule) string {
 	r := c.Reports[name]
 	switch {
 	case !there:
-	case r.quiet(rule, c.Now) != "":
-		return r.quiet(rule, c.Now)
+	case quiet(r, rule, c.Now) != "":
+		return quiet(r, rule, c.Now)
 	case r.Trouble != "":
 		return r.Trouble
 	case r.Overlay != row.Overlay:
 		return "it does not report what is published for it"
-	case r.unproved() && r.Waiting != "":
+	case r.Unproved() && r.Waiting != "":
 		return notProved + ", and waits for " + r.Waiting
-	case r.unproved():
+	case r.Unproved():
 		return notProved
 	}
 	return ""
@@ -67,7 +68,7 @@ const notProved = "it is not proved yet"
 func (c Counted) disturbed(out map[string]string, b *spec.RolloutBudget, rule spec.RolloutRule) (assumed map[string]bool) {
 	assumed = map[string]bool{}
 	for name, why := range out {
-		if r := c.Reports[name]; strings.HasPrefix(why, notProved) || r.quiet(rule, c.Now) != "" && c.Now.Sub(c.Listens) <= r.silence(rule) {
+		if r := c.Reports[name]; strings.HasPrefix(why, notProved) || quiet(r, rule, c.Now) != "" && c.Now.Sub(c.Listens) <= r.Silence(rule) {
 			assumed[name] = true
 		}
 	}
@@ -407,7 +408,7 @@ type Room struct {
 
 // NewRoom returns the room that rollouts leave.
 func NewRoom(states []State) *Room {
-	r := &Room{states: states, known: Counted{Rows: index.Rows{}, Reports: map[string]Report{}}, told: map[string]bool{}}
+	r := &Room{states: states, known: Counted{Rows: index.Rows{}, Reports: map[string]report.Standing{}}, told: map[string]bool{}}
 	for range states {
 		r.unwell = append(r.unwell, map[string]string{})
 	}
@@ -423,7 +424,7 @@ func (r *Room) Tell(n *view.Node) {
 		r.known.Rows[n.Name] = *n.Published
 	}
 	if reported, ok := n.Reported(); ok {
-		r.known.Reports[n.Name] = FromReport(reported)
+		r.known.Reports[n.Name] = report.StandingOf(reported)
 	}
 }
 
@@ -448,9 +449,9 @@ func (r *Room) look() {
 			if why := r.known.unwell(name, s.Rule); why != "" {
 				r.unwell[i][name] = why
 			}
-			report := r.known.Reports[name]
-			if end := report.At.Add(report.silence(s.Rule)); !end.Before(r.known.Now) {
-				r.until = earlier(r.until, end)
+			said := r.known.Reports[name]
+			if end := said.At.Add(said.Silence(s.Rule)); !end.Before(r.known.Now) && end.Before(r.until) {
+				r.until = end
 			}
 		}
 	}

@@ -13,6 +13,7 @@ import (
 
 	"github.com/caisson-os/caisson/fleet/index"
 	"github.com/caisson-os/caisson/fleet/publish"
+	"github.com/caisson-os/caisson/fleet/report"
 	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/test/registrytest"
 	"github.com/caisson-os/caisson/test/require"
@@ -481,7 +482,7 @@ func TestAWaveThatFallsSilent(t *testing.T) {
 func TestANodeThatWaitsForAPerson(t *testing.T) {
 	now := time.Now()
 	c := Counted{Rows: index.Rows{"n1": {Overlay: "sha256:1"}}, Now: now,
-		Reports: map[string]Report{"n1": {At: now, Overlay: "sha256:1", Well: now.Add(1), Waiting: "confirm: generation 7"}}}
+		Reports: map[string]report.Standing{"n1": {At: now, Overlay: "sha256:1", Well: now.Add(1), Waiting: "confirm: generation 7"}}}
 	out, assumed := c.Unavailable(&spec.RolloutBudget{Nodes: map[string]string{"n1": "r0"}}, spec.RolloutRule{Silence: 60})
 	if want := "it is not proved yet, and waits for confirm: generation 7"; out["n1"] != want || !assumed["n1"] {
 		t.Errorf("%v, assumed %v", out, assumed)

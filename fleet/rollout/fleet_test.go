@@ -16,6 +16,7 @@ import (
 
 	"github.com/caisson-os/caisson/fleet/analysis"
 	"github.com/caisson-os/caisson/fleet/publish"
+	"github.com/caisson-os/caisson/fleet/report"
 	"github.com/caisson-os/caisson/oci"
 	"github.com/caisson-os/caisson/oci/registry"
 	"github.com/caisson-os/caisson/oci/sign"
@@ -64,7 +65,7 @@ type node struct {
 	silent func(string) bool // it stops reporting when it takes such a value
 	waits  string            // its changes wait for this
 	judges bool              // what it runs has to pass its checks
-	last   Report
+	last   report.Standing
 }
 
 func newFleet(t testing.TB, to string, n int, rule string) *fleet {
@@ -165,14 +166,14 @@ func (f *fleet) order(value string) Order {
 func (f *fleet) driver() *Driver {
 	return &Driver{Publisher: f.p, Policy: f.policy(), By: publish.By{Author: "ci"}, Name: "roll",
 		Compile: func(context.Context, *spec.RolloutPlan) ([]publish.Node, error) { return f.compile(), nil },
-		Reports: func(context.Context, Asked) (map[string]Report, error) { return f.reports(), nil },
+		Reports: func(context.Context, report.Asked) (map[string]report.Standing, error) { return f.reports(), nil },
 		Slots:   func(context.Context) (map[string]string, error) { return f.slots, nil },
 		Measure: f.measure,
 		Now:     func() time.Time { return f.now }, Say: f.t.(interface{ Logf(string, ...any) }).Logf}
 }
 
-func (f *fleet) reports() map[string]Report {
-	all := map[string]Report{}
+func (f *fleet) reports() map[string]report.Standing {
+	all := map[string]report.Standing{}
 	for name, n := range f.nodes {
 		if !n.last.At.IsZero() {
 			r := n.last
@@ -221,7 +222,7 @@ func (n *node) look(f *fleet, manifest string) {
 	if n.dumb {
 		return
 	}
-	n.last = Report{At: f.now, Overlay: n.overlay, Well: n.since, Waiting: n.waits}
+	n.last = report.Standing{At: f.now, Overlay: n.overlay, Well: n.since, Waiting: n.waits}
 	if n.judges {
 		n.last.Well = f.now.Add(1)
 	}

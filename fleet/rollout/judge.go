@@ -17,6 +17,7 @@ import (
 	"github.com/caisson-os/caisson/fleet/evidence"
 	"github.com/caisson-os/caisson/fleet/index"
 	"github.com/caisson-os/caisson/fleet/publish"
+	"github.com/caisson-os/caisson/fleet/report"
 	"github.com/caisson-os/caisson/internal/cli"
 	"github.com/caisson-os/caisson/internal/plain"
 	"github.com/caisson-os/caisson/oci"
@@ -113,7 +114,7 @@ func (l *look) try(j *judged, t trial) {
 	heard := !r.At.Before(begun) // what it said before is not of this wave
 	arrived := heard && r.Overlay == given
 	soaked := arrived && r.Trouble == "" && r.At.Sub(later(r.Well, begun)) >= soak // it said so after that time, too
-	silent := l.now.Sub(later(r.At, r.Listens)) > r.silence(l.plan.Rule)
+	silent := l.now.Sub(later(r.At, r.Listens)) > r.Silence(l.plan.Rule)
 	switch {
 	// else it is what was published before
 	case heard && r.Refused != "" && (late || r.RefusedSince.IsZero() || !r.RefusedSince.Before(begun)):
@@ -125,9 +126,9 @@ func (l *look) try(j *judged, t trial) {
 		j.well[name] = later(r.Well, begun)
 	case arrived && r.Trouble == "" && silent:
 		j.Failed[name] = "silent since " + r.At.UTC().Format(time.RFC3339)
-	case arrived && r.unproved() && past(longestWait+soak+r.silence(l.plan.Rule)):
+	case arrived && r.Unproved() && past(longestWait+soak+r.Silence(l.plan.Rule)):
 		j.Failed[name] = "it has not passed its checks"
-	case arrived && r.Trouble == "" && past(longestWait+soak+r.silence(l.plan.Rule)): // its window may be the last
+	case arrived && r.Trouble == "" && past(longestWait+soak+r.Silence(l.plan.Rule)): // its window may be the last
 		j.Failed[name] = fmt.Sprintf("it was never healthy for %s; healthy last since %s", soak, r.Well.UTC().Format(time.RFC3339))
 	case arrived && r.Trouble == "":
 		j.soaking = append(j.soaking, name)
@@ -148,7 +149,7 @@ func (l *look) try(j *judged, t trial) {
 		j.Failed[name] = "silent since the wave began: its report does not count: " + r.Garbled
 	case !heard:
 		j.Failed[name] = "silent since the wave began"
-	case l.now.Sub(r.At) > r.silence(l.plan.Rule):
+	case l.now.Sub(r.At) > r.Silence(l.plan.Rule):
 		j.Failed[name] = "silent since " + r.At.UTC().Format(time.RFC3339)
 	default:
 		j.Failed[name] = "it does not report the overlay"
@@ -208,7 +209,7 @@ func (d *Driver) measured(ctx context.Context, plan *spec.RolloutPlan, now time.
 	for _, a := range plan.Rule.Analysis {
 		m, err := d.Measure(ctx, a, now)
 		if err != nil {
-			m = analysis.Measured{Trouble: brief(err.Error())}
+			m = analysis.Measured{Trouble: report.Brief(err.Error())}
 		}
 		all = append(all, m)
 	}
@@ -236,7 +237,7 @@ func (l *look) compare(j judged) (worse, holds string) {
 				m = l.known.Measured[i]
 			}
 			bad, unknown := analysis.Judge(a, m, s.well, others)
-			what := plain.With(fmt.Sprintf("analysis %q", brief(a.Query)), " of ", name)
+			what := plain.With(fmt.Sprintf("analysis %q", report.Brief(a.Query)), " of ", name)
 			if bad != "" {
 				return what + ": " + bad, ""
 			}

@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/caisson-os/caisson/fleet/report"
 	"github.com/caisson-os/caisson/test/registrytest"
 	"github.com/caisson-os/caisson/test/require"
 )
@@ -26,7 +27,7 @@ type order struct {
 	Key              []byte
 	Names            []string
 	Now              time.Time
-	Reports          map[string]Report
+	Reports          map[string]report.Standing
 }
 
 // driveAs takes a step as another process.
@@ -38,7 +39,7 @@ func driveAs(t *testing.T, text string) {
 	f := &fleet{t: t, now: o.Now, key: key, rule: o.Rule, value: o.Value, names: o.Names}
 	f.at(o.Ref)
 	d := f.driver()
-	d.Reports = func(context.Context, Asked) (map[string]Report, error) { return o.Reports, nil }
+	d.Reports = func(context.Context, report.Asked) (map[string]report.Standing, error) { return o.Reports, nil }
 	if moved, what, err := d.Step(t.Context()); err != nil || !moved {
 		t.Errorf("moved %v, %+v, %v", moved, what, err)
 	}

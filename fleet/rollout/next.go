@@ -11,6 +11,7 @@ import (
 	"github.com/caisson-os/caisson/fleet/analysis"
 	"github.com/caisson-os/caisson/fleet/index"
 	"github.com/caisson-os/caisson/fleet/publish"
+	"github.com/caisson-os/caisson/fleet/report"
 	"github.com/caisson-os/caisson/internal/plain"
 	"github.com/caisson-os/caisson/spec"
 )
@@ -55,7 +56,7 @@ type Verdict struct {
 type Known struct {
 	Rows    index.Rows
 	Left    map[string]bool // of nodes without a row, those that had one when the plan was made
-	Reports map[string]Report
+	Reports map[string]report.Standing
 	Busy    map[string]string // nodes that something else disturbs → what; a budget counts them
 	Cut     bool              // a step was cut: nodes that move are tried from now on
 
@@ -106,11 +107,11 @@ func Next(plan *spec.RolloutPlan, row spec.Rollout, known Known, now time.Time) 
 	}
 	switch known.Reports = maps.Clone(known.Reports); plan.Rule.Grade {
 	case spec.GradePinned:
-		maps.DeleteFunc(known.Reports, func(_ string, r Report) bool { return !r.Pinned })
+		maps.DeleteFunc(known.Reports, func(_ string, r report.Standing) bool { return !r.Pinned })
 	case spec.GradeAttested:
 		for name, r := range known.Reports {
 			if !r.Attests && r.Garbled == "" && !(r.Stale && proved(plan, row, name)) { // which has booted just now
-				known.Reports[name] = Report{Listens: r.Listens, Garbled: "its TPM has not shown what it runs"}
+				known.Reports[name] = report.Standing{Listens: r.Listens, Garbled: "its TPM has not shown what it runs"}
 			}
 		}
 	}
@@ -259,22 +260,22 @@ func (l *look) back(name, why string) bool {
 }
 
 // quiet says since when a node reports nothing, "" where it reports.
-func (l *look) quiet(name string) string { return l.known.Reports[name].quiet(l.plan.Rule, l.now) }
+func (l *look) quiet(name string) string { return quiet(l.known.Reports[name], l.plan.Rule, l.now) }
 
 // unheard reports whether it is not known yet if a node that reports nothing is silent.
 func (l *look) unheard(name string) bool {
 	r := l.known.Reports[name]
-	return !r.At.IsZero() && l.now.Sub(r.Listens) <= r.silence(l.plan.Rule)
+	return !r.At.IsZero() && l.now.Sub(r.Listens) <= r.Silence(l.plan.Rule)
 }
 
-// quiet says since when its node reports nothing, "" where it reports.
-func (r Report) quiet(rule spec.RolloutRule, now time.Time) string {
+// quiet says since when a node reports nothing, "" where it reports.
+func quiet(r report.Standing, rule spec.RolloutRule, now time.Time) string {
 	switch {
 	case r.Garbled != "":
 		return isSilent + "its report does not count: " + r.Garbled
 	case r.At.IsZero():
 		return isSilent + "it never reported"
-	case now.Sub(r.At) > r.silence(rule):
+	case now.Sub(r.At) > r.Silence(rule):
 		return isSilent + "its last report is of " + r.At.UTC().Format(time.RFC3339)
 	}
 	return ""

@@ -26,6 +26,7 @@ import (
 	"github.com/caisson-os/caisson/fleet/analysis"
 	"github.com/caisson-os/caisson/fleet/index"
 	"github.com/caisson-os/caisson/fleet/publish"
+	"github.com/caisson-os/caisson/fleet/report"
 	"github.com/caisson-os/caisson/internal/cli"
 	"github.com/caisson-os/caisson/internal/plain"
 	"github.com/caisson-os/caisson/internal/stall"
@@ -43,7 +44,7 @@ type Driver struct {
 	Compile   func(context.Context, *spec.RolloutPlan) ([]publish.Node, error) // the site, as it was when the plan was made
 	// brings what overlays of a wave name, see [publish.Options]; nil is nothing
 	First   func(context.Context) error
-	Reports func(context.Context, Asked) (map[string]Report, error) // by node; those of others do no harm
+	Reports func(context.Context, report.Asked) (map[string]report.Standing, error) // by node; those of others do no harm
 	// nodes that are disturbed with a slot → what; nil is none. A budget counts them
 	Slots   func(context.Context) (map[string]string, error)
 	Measure func(context.Context, spec.Analysis, time.Time) (analysis.Measured, error) // asks a Prometheus; nil is none
@@ -51,7 +52,7 @@ type Driver struct {
 	Say     func(format string, args ...any)
 
 	nodes map[string]publish.Node // compiled once
-	heard Heard                   // what nodes reported
+	heard report.Heard            // what nodes reported
 
 	answered bool // the service, once
 }
@@ -159,18 +160,6 @@ func (d *Driver) Step(ctx context.Context) (moved bool, last Decision, err error
 	return result != nil, last, err
 }
 
-// Asked names the nodes whose reports a step needs: those of the first waves of a plan.
-type Asked struct {
-	Fleet     string
-	Plan      string // digest of its manifest
-	Waves     int
-	All       bool            // of all nodes: a budget counts them
-	Published map[string]bool // the nodes of the fleet, by its own signed index and plan: of others nothing is read
-	Heard     *Heard          // what was said at looks before; nil has each look read all
-}
-
-func (a Asked) has(node string) bool { return a.Published[node] }
-
 // needed returns how many waves of a plan a decision looks at: those that began, and up to the
 // next one that not all nodes are kept out of.
 func needed(plan *spec.RolloutPlan, row spec.Rollout, rows index.Rows, now time.Time) int {
@@ -224,7 +213,7 @@ func (d *Driver) decide(ctx context.Context, f *publish.Fleet, plan *spec.Rollou
 	if known.Left, err = leftSince(ctx, f, plan, row, rows); err != nil {
 		return last, err
 	}
-	asked := Asked{Fleet: d.Policy.Fleet, Plan: row.Plan, Waves: needed(plan, row, rows, now), All: plan.Budget != nil,
+	asked := report.Asked{Fleet: d.Policy.Fleet, Plan: row.Plan, Waves: needed(plan, row, rows, now), All: plan.Budget != nil,
 		Published: map[string]bool{}, Heard: &d.heard}
 	for name := range rows {
 		asked.Published[name] = true

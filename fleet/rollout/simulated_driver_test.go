@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/caisson-os/caisson/fleet/publish"
+	"github.com/caisson-os/caisson/fleet/report"
 	"github.com/caisson-os/caisson/fleet/rollout"
 	"github.com/caisson-os/caisson/spec"
 )
@@ -25,7 +26,7 @@ type driving struct {
 	started bool
 	ended   string // its phase, and why
 
-	keys *rollout.Reporters // on the disk of who drives: what was heard outlives a run; nil: the service is believed
+	keys *report.Reporters // on the disk of who drives: what was heard outlives a run; nil: the service is believed
 
 	mu     sync.Mutex // held while a step is taken
 	at     atomic.Pointer[instance]

@@ -16,8 +16,8 @@ import (
 	"time"
 
 	"github.com/caisson-os/caisson/fleet/publish"
+	"github.com/caisson-os/caisson/fleet/report"
 	"github.com/caisson-os/caisson/fleet/reserve"
-	"github.com/caisson-os/caisson/fleet/rollout"
 	"github.com/caisson-os/caisson/oci/sign"
 	"github.com/caisson-os/caisson/spec"
 )
@@ -168,7 +168,7 @@ func (g *ground) run(t testing.TB, seed uint64, plan func(*world)) *world {
 		d := &driving{w: w, name: name}
 		if r.IntN(8) == 0 {
 			var err error
-			d.keys, err = rollout.OpenReporters(filepath.Join(t.TempDir(), "reporters"), true)
+			d.keys, err = report.OpenReporters(filepath.Join(t.TempDir(), "reporters"), true)
 			must(t, err)
 		}
 		if r.IntN(4) == 0 {

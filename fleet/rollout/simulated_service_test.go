@@ -14,6 +14,7 @@ import (
 	"github.com/caisson-os/caisson/fleet/hub"
 	"github.com/caisson-os/caisson/fleet/publish"
 	"github.com/caisson-os/caisson/fleet/query"
+	"github.com/caisson-os/caisson/fleet/report"
 	"github.com/caisson-os/caisson/fleet/rollout"
 	"github.com/caisson-os/caisson/fleet/server"
 	"github.com/caisson-os/caisson/fleet/store"
@@ -109,13 +110,13 @@ func (s *service) get(who, path string) (*bytes.Buffer, error) {
 }
 
 // reports is what a driver asks for reports with, verified by the keys of who drives.
-func (s *service) reports(who string, by *rollout.Reporters) func(context.Context, rollout.Asked) (map[string]rollout.Report, error) {
-	return func(_ context.Context, asked rollout.Asked) (map[string]rollout.Report, error) {
+func (s *service) reports(who string, by *report.Reporters) func(context.Context, report.Asked) (map[string]report.Standing, error) {
+	return func(_ context.Context, asked report.Asked) (map[string]report.Standing, error) {
 		body, err := s.get(who, "/v1/reports?"+asked.Query(by))
 		if err != nil {
 			return nil, err
 		}
-		return rollout.ReadReports(body, asked, by, s.w.now())
+		return report.Hear(body, asked, by, s.w.now())
 	}
 }
 

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/caisson-os/caisson/fleet/report"
 	"github.com/caisson-os/caisson/oci"
 	"github.com/caisson-os/caisson/test/registrytest"
 )
@@ -42,7 +43,7 @@ func TestAWaveBeginsBehindEveryWait(t *testing.T) {
 		}
 	}
 	d := f.driver()
-	d.Now, d.Reports = clock, func(context.Context, Asked) (map[string]Report, error) {
+	d.Now, d.Reports = clock, func(context.Context, report.Asked) (map[string]report.Standing, error) {
 		asked = clock()
 		return f.reports(), nil
 	}

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/caisson-os/caisson/fleet/index"
+	"github.com/caisson-os/caisson/fleet/report"
 	"github.com/caisson-os/caisson/fleet/rollout"
 	"github.com/caisson-os/caisson/fleet/store"
 	"github.com/caisson-os/caisson/fleet/view"
@@ -69,7 +70,7 @@ type liarsFleet struct {
 	rows   index.Rows // what is published by now
 	plan   *spec.RolloutPlan
 	row    spec.Rollout
-	driver *rollout.Reporters
+	driver *report.Reporters
 	liar   *liar // nil: it says nothing
 }
 
@@ -94,7 +95,7 @@ type machine struct {
 const everyReport = 10 * time.Minute
 
 func newFleet(t *testing.T, seed uint64, lies bool) *liarsFleet {
-	driver, err := rollout.OpenReporters(t.TempDir()+"/none", true)
+	driver, err := report.OpenReporters(t.TempDir()+"/none", true)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -195,11 +196,11 @@ func (f *liarsFleet) mine() {
 // drive is a look of the driver, which publishes by rows.
 func (f *liarsFleet) drive() {
 	status, text := f.send("192.0.2.200", "GET", "/v1/reports?signed=1", nil)
-	asked := rollout.Asked{Fleet: "metal", Published: map[string]bool{}}
+	asked := report.Asked{Fleet: "metal", Published: map[string]bool{}}
 	for name := range f.rows {
 		asked.Published[name] = true
 	}
-	reports, err := rollout.ReadReports(strings.NewReader(text), asked, f.driver, f.now)
+	reports, err := report.Hear(strings.NewReader(text), asked, f.driver, f.now)
 	if err != nil || status != http.StatusOK {
 		f.Fatalf("the driver reads %d, %v", status, err)
 	}

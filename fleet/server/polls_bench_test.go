@@ -57,12 +57,12 @@ func BenchmarkTenThousandNodes(b *testing.B) {
 	})
 	b.Run("a bare server", func(b *testing.B) {
 		c, at := startChild(b, childLayout+"=-")
-		bare = nodesAsk(b, strings.TrimPrefix(at, "http://"), c.Process.Pid, 10, 0, 0, http.StatusNoContent, report(b, 1))
+		bare = nodesAsk(b, strings.TrimPrefix(at, "http://"), c.Process.Pid, 10, 0, 0, http.StatusNoContent, aReport(b, 1))
 	})
 	b.Run("caisson fleet serve", func(b *testing.B) {
 		db := b.TempDir() + "/fleet.db"
 		c, at := startChild(b, childDB+"=sqlite:"+db, fmt.Sprint(childNodes, "=", pollers))
-		nodesAsk(b, strings.TrimPrefix(at, "http://"), c.Process.Pid, 10, 0, bare, http.StatusNoContent, report(b, 1))
+		nodesAsk(b, strings.TrimPrefix(at, "http://"), c.Process.Pid, 10, 0, bare, http.StatusNoContent, aReport(b, 1))
 		var size int64
 		for _, name := range []string{db, db + "-wal"} {
 			if info, err := os.Stat(name); err == nil { // the log is there while it is used
@@ -73,8 +73,8 @@ func BenchmarkTenThousandNodes(b *testing.B) {
 	})
 }
 
-// report returns what a node sends.
-func report(b *testing.B, seq uint64) func(i int) string {
+// aReport returns what a node sends.
+func aReport(b *testing.B, seq uint64) func(i int) string {
 	all := make([]string, pollers)
 	for i := range all {
 		raw := sealed(b, killKey(b, i), fmt.Sprint("n", i), seq, nil)

@@ -11,7 +11,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/caisson-os/caisson/fleet/rollout"
+	"github.com/caisson-os/caisson/fleet/report"
 	"github.com/caisson-os/caisson/fleet/store"
 	"github.com/caisson-os/caisson/fleet/view"
 	"github.com/caisson-os/caisson/spec"
@@ -77,7 +77,7 @@ func TestOneReportAndTheOthers(t *testing.T) {
 				}
 			}
 			_, text := s.ask("GET", "/v1/reports", nil)
-			if all, err := rollout.ReadReports(strings.NewReader(text), rollout.Asked{Published: map[string]bool{"n1": true, "n2": true}}, nil, time.Now()); err != nil || len(all) != 2 {
+			if all, err := report.Hear(strings.NewReader(text), report.Asked{Published: map[string]bool{"n1": true, "n2": true}}, nil, time.Now()); err != nil || len(all) != 2 {
 				t.Errorf("a driver reads %d: %v", len(all), err)
 			}
 		})
@@ -149,7 +149,7 @@ func TestRowsThatCannotBeWritten(t *testing.T) {
 		{Name: "c", Report: &view.Brief{Overlay: strings.Repeat("x", view.MaxLine)}}, {Name: "d", Report: &view.Brief{}}}
 	var b strings.Builder
 	writeReports(&b, nodes, nil, say)
-	all, err := rollout.ReadReports(strings.NewReader(b.String()), rollout.Asked{Published: map[string]bool{"a": true, "b": true, "c": true, "d": true}}, nil, time.Now())
+	all, err := report.Hear(strings.NewReader(b.String()), report.Asked{Published: map[string]bool{"a": true, "b": true, "c": true, "d": true}}, nil, time.Now())
 	if _, a := all["a"]; err != nil || len(all) != 2 || !a || len(said) != 2 || !strings.Contains(said[0], "node b:") || !strings.Contains(said[1], "node c:") {
 		t.Errorf("%v, %v, %q", all, err, said)
 	}

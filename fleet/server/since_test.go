@@ -9,7 +9,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/caisson-os/caisson/fleet/rollout"
+	"github.com/caisson-os/caisson/fleet/report"
 )
 
 // TestALookIsAnsweredWithWhatIsNew: the reports that a driver gets at a look are those that came since
@@ -17,7 +17,7 @@ import (
 func TestALookIsAnsweredWithWhatIsNew(t *testing.T) {
 	const nodes = 200
 	var names []string
-	asked := rollout.Asked{Fleet: "metal", All: true, Published: map[string]bool{}, Heard: &rollout.Heard{}}
+	asked := report.Asked{Fleet: "metal", All: true, Published: map[string]bool{}, Heard: &report.Heard{}}
 	for i := range nodes {
 		names = append(names, fmt.Sprintf("n%03d", i))
 		asked.Published[names[i]] = true
@@ -35,7 +35,7 @@ func TestALookIsAnsweredWithWhatIsNew(t *testing.T) {
 		if got := strings.Count(text, `"received"`); got != want {
 			t.Errorf("a look is answered with %d reports, not %d", got, want)
 		}
-		if all, err := rollout.ReadReports(strings.NewReader(text), asked, nil, time.Now()); err != nil || len(all) != nodes {
+		if all, err := report.Hear(strings.NewReader(text), asked, nil, time.Now()); err != nil || len(all) != nodes {
 			t.Errorf("a driver knows %d reports of %d: %v", len(all), nodes, err)
 		}
 	}

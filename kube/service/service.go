@@ -27,7 +27,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/util/wait"
 
-	"github.com/caisson-os/caisson/fleet/rollout"
+	"github.com/caisson-os/caisson/fleet/report"
 	"github.com/caisson-os/caisson/fleet/view"
 	"github.com/caisson-os/caisson/spec"
 )
@@ -211,11 +211,11 @@ func (c *Client) Operations(ctx context.Context, node string) ([]spec.OperationS
 
 // Reports returns what nodes reported last: those of the first waves of a rollout, where the
 // service knows its plan, and else all. Each is verified by what nodes reported with before.
-func (c *Client) Reports(ctx context.Context, asked rollout.Asked, by *rollout.Reporters) (all map[string]rollout.Report, err error) {
+func (c *Client) Reports(ctx context.Context, asked report.Asked, by *report.Reporters) (all map[string]report.Standing, err error) {
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Minute)
 	defer cancel()
 	err = c.do(ctx, http.MethodGet, "/v1/reports?"+asked.Query(by), nil, func(r io.Reader) error {
-		all, err = rollout.ReadReports(r, asked, by, time.Now())
+		all, err = report.Hear(r, asked, by, time.Now())
 		return err
 	})
 	return all, err

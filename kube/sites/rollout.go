@@ -15,6 +15,7 @@ import (
 
 	"github.com/caisson-os/caisson/builder/release"
 	"github.com/caisson-os/caisson/fleet/publish"
+	fleetreport "github.com/caisson-os/caisson/fleet/report"
 	"github.com/caisson-os/caisson/fleet/rollout"
 	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/spec/site/cluster"
@@ -48,7 +49,7 @@ func (r *Reconciler) move(ctx context.Context, o objects, w *work, name string) 
 	d := &rollout.Driver{Publisher: *w.publisher, Policy: w.policy,
 		By: publish.By{Author: "caisson-kube", Reason: "the next step of rollout " + name}, Name: name, Say: w.publisher.Say,
 		Now: r.time,
-		Reports: func(ctx context.Context, asked rollout.Asked) (map[string]rollout.Report, error) {
+		Reports: func(ctx context.Context, asked fleetreport.Asked) (map[string]fleetreport.Standing, error) {
 			return r.Reports(ctx, o.namespace, asked)
 		},
 		Compile: func(ctx context.Context, plan *spec.RolloutPlan) ([]publish.Node, error) {

@@ -43,7 +43,7 @@ import (
 	"github.com/caisson-os/caisson/fleet/analysis"
 	"github.com/caisson-os/caisson/fleet/policy"
 	"github.com/caisson-os/caisson/fleet/publish"
-	"github.com/caisson-os/caisson/fleet/rollout"
+	"github.com/caisson-os/caisson/fleet/report"
 	"github.com/caisson-os/caisson/oci/registry"
 	"github.com/caisson-os/caisson/spec/site"
 	"github.com/caisson-os/caisson/spec/site/cluster"
@@ -78,7 +78,7 @@ type Reconciler struct {
 // Observed holds the state of a namespace's nodes as rollouts see it.
 type Observed struct {
 	// Reports returns what nodes reported last; nil where no service is known.
-	Reports func(ctx context.Context, namespace string, asked rollout.Asked) (map[string]rollout.Report, error)
+	Reports func(ctx context.Context, namespace string, asked report.Asked) (map[string]report.Standing, error)
 	// Slots returns the nodes that hold a slot, with its group. It is there where Reports is.
 	Slots func(ctx context.Context, namespace string) (map[string]string, error)
 	// Prometheus is asked what analyses compare, by namespace.

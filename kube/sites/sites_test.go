@@ -33,7 +33,7 @@ import (
 	"github.com/go-logr/logr"
 
 	"github.com/caisson-os/caisson/fleet/publish"
-	"github.com/caisson-os/caisson/fleet/rollout"
+	"github.com/caisson-os/caisson/fleet/report"
 	"github.com/caisson-os/caisson/kube/sites"
 	"github.com/caisson-os/caisson/kube/test/kubetest"
 	"github.com/caisson-os/caisson/oci/pull"
@@ -195,10 +195,10 @@ func TestRollout(t *testing.T) {
 	well.Store(map[string]string{})
 	bridge(t, c, func(r *sites.Reconciler) {
 		r.Approval, r.Again = sites.Unasked, time.Second
-		r.Reports = func(context.Context, string, rollout.Asked) (map[string]rollout.Report, error) {
-			out := map[string]rollout.Report{}
+		r.Reports = func(context.Context, string, report.Asked) (map[string]report.Standing, error) {
+			out := map[string]report.Standing{}
 			for node, overlay := range well.Load().(map[string]string) {
-				out[node] = rollout.Report{At: time.Now(), Well: time.Now().Add(-time.Hour), Overlay: overlay, Interval: time.Minute, Pinned: true}
+				out[node] = report.Standing{At: time.Now(), Well: time.Now().Add(-time.Hour), Overlay: overlay, Interval: time.Minute, Pinned: true}
 			}
 			return out, nil
 		}
@@ -343,10 +343,10 @@ func TestApprovedRollout(t *testing.T) {
 	well.Store(map[string]string{})
 	bridge(t, c, func(r *sites.Reconciler) {
 		r.Again = time.Second
-		r.Reports = func(context.Context, string, rollout.Asked) (map[string]rollout.Report, error) {
-			out := map[string]rollout.Report{}
+		r.Reports = func(context.Context, string, report.Asked) (map[string]report.Standing, error) {
+			out := map[string]report.Standing{}
 			for node, overlay := range well.Load().(map[string]string) {
-				out[node] = rollout.Report{At: time.Now(), Well: time.Now().Add(-time.Hour), Overlay: overlay, Interval: time.Minute, Pinned: true}
+				out[node] = report.Standing{At: time.Now(), Well: time.Now().Add(-time.Hour), Overlay: overlay, Interval: time.Minute, Pinned: true}
 			}
 			return out, nil
 		}

@@ -38,7 +38,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
 	"github.com/caisson-os/caisson/fleet/analysis"
-	"github.com/caisson-os/caisson/fleet/rollout"
+	"github.com/caisson-os/caisson/fleet/report"
 	"github.com/caisson-os/caisson/kube/drain"
 	"github.com/caisson-os/caisson/kube/nodes"
 	"github.com/caisson-os/caisson/kube/service"
@@ -215,12 +215,12 @@ func hear(r *sites.Reconciler, services map[string]*service.Client) {
 		}
 		return nil, fmt.Errorf("no --fleet names the service of the namespace %s", namespace)
 	}
-	r.Reports = func(ctx context.Context, namespace string, asked rollout.Asked) (map[string]rollout.Report, error) {
+	r.Reports = func(ctx context.Context, namespace string, asked report.Asked) (map[string]report.Standing, error) {
 		s, err := of(namespace)
 		if err != nil {
 			return nil, err
 		}
-		by, err := rollout.OpenReporters(filepath.Join(r.State, namespace+".reporters"), false)
+		by, err := report.OpenReporters(filepath.Join(r.State, namespace+".reporters"), false)
 		if err != nil {
 			return nil, err
 		}

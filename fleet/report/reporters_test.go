@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package rollout
+package report
 
 import (
 	"bytes"
@@ -52,7 +52,7 @@ func TestStolenServiceOfReports(t *testing.T) {
 	}
 	a, b, next, thief := key(), key(), key(), key()
 	now := noon
-	ask := func(asked Asked, lines ...view.Reported) map[string]Report {
+	ask := func(asked Asked, lines ...view.Reported) map[string]Standing {
 		t.Helper()
 		var text strings.Builder
 		for _, one := range lines {
@@ -63,7 +63,7 @@ func TestStolenServiceOfReports(t *testing.T) {
 		}
 		by, err := OpenReporters(file, false)
 		must(t, err)
-		all, err := ReadReports(strings.NewReader(text.String()), asked, by, now)
+		all, err := Hear(strings.NewReader(text.String()), asked, by, now)
 		must(t, err)
 		return all
 	}
@@ -103,7 +103,7 @@ func TestStolenServiceOfReports(t *testing.T) {
 		t.Errorf("the next boot of a node that was silent: %+v", got)
 	}
 	lines := strings.Repeat(`{"node":"a"}`+"\n", 2*len(both.Published)+spare+2)
-	if _, err := ReadReports(strings.NewReader(lines), both, nil, now); err == nil || !strings.Contains(err.Error(), "more than twice as many") {
+	if _, err := Hear(strings.NewReader(lines), both, nil, now); err == nil || !strings.Contains(err.Error(), "more than twice as many") {
 		t.Errorf("lines without an end: %v", err)
 	}
 	ask(among("a"))
@@ -129,7 +129,7 @@ func TestAReportIsVerifiedOnce(t *testing.T) {
 		verified++
 		return verify(node, raw, at)
 	}
-	look := func(wants int, asked Asked, lines ...view.Reported) map[string]Report {
+	look := func(wants int, asked Asked, lines ...view.Reported) map[string]Standing {
 		t.Helper()
 		var text strings.Builder
 		for _, one := range lines {
@@ -138,7 +138,7 @@ func TestAReportIsVerifiedOnce(t *testing.T) {
 			text.Write(append(line, '\n'))
 		}
 		before := verified
-		all, err := ReadReports(strings.NewReader(text.String()), asked, by, noon.Add(time.Hour))
+		all, err := Hear(strings.NewReader(text.String()), asked, by, noon.Add(time.Hour))
 		must(t, err)
 		if verified-before != wants {
 			t.Errorf("%d reports were verified, want %d", verified-before, wants)
@@ -192,13 +192,13 @@ func TestWhoIsTakenOutOfTheFile(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "caisson.reporters")
 	by, err := OpenReporters(file, false)
 	must(t, err)
-	look := func(seq uint64) (Report, *ecdsa.PrivateKey) {
+	look := func(seq uint64) (Standing, *ecdsa.PrivateKey) {
 		t.Helper()
 		key, err := sign.Generate()
 		must(t, err)
 		line, err := json.Marshal(view.Reported{Node: "a", Received: noon, Signed: signed(t, key, "metal", "a", seq, spec.KeyPinned, "ok", noon)})
 		must(t, err)
-		all, err := ReadReports(bytes.NewReader(append(line, '\n')), among("a"), by, noon.Add(time.Minute))
+		all, err := Hear(bytes.NewReader(append(line, '\n')), among("a"), by, noon.Add(time.Minute))
 		must(t, err)
 		return all["a"], key
 	}
@@ -213,10 +213,8 @@ func TestWhoIsTakenOutOfTheFile(t *testing.T) {
 	must(t, os.WriteFile(file+".new", empty, 0o644))
 	must(t, os.Chtimes(file+".new", noon, noon))
 	must(t, os.Rename(file+".new", file))
-	by.mu.Lock() // and also while a driver looks: what it knows is not written over that
-	by.unsaved = true
+	by.unsaved = true // and also while a driver looks: what it knows is not written over that
 	must(t, by.save(among("a").has))
-	by.mu.Unlock()
 	if text, err := os.ReadFile(file); err != nil || !bytes.Equal(text, empty) {
 		t.Errorf("%s, %v", text, err)
 	}
@@ -257,7 +255,7 @@ func BenchmarkLook(b *testing.B) {
 		fresh := lines(keys, 2, nodes/10)
 		look := func(b *testing.B, by *Reporters, text ...[]byte) {
 			asked.Query(by)
-			if all, err := ReadReports(bytes.NewReader(bytes.Join(text, nil)), asked, by, noon); err != nil || len(all) != nodes {
+			if all, err := Hear(bytes.NewReader(bytes.Join(text, nil)), asked, by, noon); err != nil || len(all) != nodes {
 				b.Fatal(len(all), err)
 			}
 		}

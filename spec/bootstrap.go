@@ -35,10 +35,10 @@ type Bootstrap struct {
 	BootFromDisk bool `json:"bootFromDisk,omitempty"`
 
 	Network []BootNetwork `json:"network,omitempty"` // how the loader reaches the registry, by what cards are there
-	Nodes   []BootNode    `json:"nodes,omitempty"`   // and on nodes without DHCP
+	Nodes   []BootNode    `json:"nodes,omitempty"`   // since 0.10.0 with boot-network: and on nodes without DHCP
 
-	// document of the version of fleet:keys that this was made with; later ones count once they are
-	// seen, in place of Keys, Threshold and EpochKeys
+	// since 0.10.0 with key-chain: document of the version of fleet:keys that this was made with;
+	// later ones count once they are seen, in place of Keys, Threshold and EpochKeys
 	Chain []byte `json:"chain,omitempty"`
 
 	Needs []string `json:"needs,omitempty"` // features that each reader must know, sorted; see Features
@@ -135,7 +135,7 @@ type Agent struct {
 	Metrics *Metrics      `json:"metrics,omitempty"`
 	Enforce []Enforcement `json:"enforce,omitempty"` // what is done about drift, sorted by item and key
 
-	Credentials *Credentials `json:"credentials,omitempty"` // in place of those that the node was installed with
+	Credentials *Credentials `json:"credentials,omitempty"` // since 0.10.0: in place of those that the node was installed with
 }
 
 // Credentials are the names of secrets that the agent itself shows to others. One that is not

@@ -22,8 +22,9 @@ type Fleet struct {
 	Reject     []string `json:"reject,omitempty"` // digests of overlays and layers that must not run
 	Needs      []string `json:"needs,omitempty"`  // what a reader must know to use this document; none so far
 
-	KeysVersion uint64   `json:"keysVersion,omitempty"` // newest version of fleet:keys; a node that cannot get it accepts nothing new
-	Loaders     []Loader `json:"loaders,omitempty"`     // what disks start, one an architecture, sorted by it
+	// since 0.10.0: newest version of fleet:keys; without it a node with a chain accepts nothing new
+	KeysVersion uint64   `json:"keysVersion,omitempty"`
+	Loaders     []Loader `json:"loaders,omitempty"` // since 0.10.0: what disks start, one an architecture, sorted by it
 }
 
 // Loader names what disks of nodes start: an artifact of the repository of loaders. A node
@@ -58,9 +59,9 @@ type FleetIndex struct {
 	Reserved   bool         `json:"reserved,omitempty"` // Generation is given out, the rows are still those before it
 	Change     *FleetChange `json:"change,omitempty"`   // what took Generation
 	Doing      *FleetChange `json:"doing,omitempty"`    // while Reserved: what takes Generation; Change is that before
-	// while Reserved: nodes whose tags Generation may move, sorted; nil where they are too many to name
+	// since 0.10.0: while Reserved: nodes whose tags Generation may move, sorted; nil where they are too many to name
 	Moves []string `json:"moves,omitzero"`
-	// generations that a revocation met and its publisher had not given out: no node goes back to them
+	// since 0.10.0: generations that a revocation met and its publisher had not given out: no node goes back to them
 	Foreign  []Span             `json:"foreign,omitempty"`
 	Rollouts map[string]Rollout `json:"rollouts,omitempty"` // by name; of those that ended the newest
 	Shards   []Shard            `json:"shards,omitempty"`   // 2^n: shard i has the nodes whose names' SHA-256 begins with the n bits of i
@@ -79,7 +80,7 @@ type FleetChange struct {
 	Verb      string `json:"verb"`
 	Author    string `json:"author,omitempty"`
 	Reason    string `json:"reason,omitempty"`
-	Commit    string `json:"commit,omitempty"` // of the site, with a "+" behind it where the site differs from it
+	Commit    string `json:"commit,omitempty"` // since 0.10.0: of the site, with a "+" behind it where the site differs from it
 	At        int64  `json:"at"`               // seconds since 1970
 	Published int    `json:"published"`        // nodes that were given an overlay
 }
@@ -109,11 +110,12 @@ type Published struct {
 	Overlay    string   `json:"overlay"`  // digest of the overlay document
 	Layer      string   `json:"layer,omitempty"`
 	Generation uint64   `json:"generation"`
-	Expires    int64    `json:"expires"`           // seconds since 1970
-	Match      Match    `json:"match,omitzero"`    // the machines that the overlay is bound to, and its other tags
-	Size       int64    `json:"size"`              // of the overlay document in bytes
-	Before     *Content `json:"before,omitempty"`  // what the node had before
-	Foreign    bool     `json:"foreign,omitempty"` // a generation of FleetIndex.Foreign gave it: the node does not go back to it
+	Expires    int64    `json:"expires"`          // seconds since 1970
+	Match      Match    `json:"match,omitzero"`   // the machines that the overlay is bound to, and its other tags
+	Size       int64    `json:"size"`             // of the overlay document in bytes
+	Before     *Content `json:"before,omitempty"` // what the node had before
+	// since 0.10.0: a generation of FleetIndex.Foreign gave it: the node does not go back to it
+	Foreign bool `json:"foreign,omitempty"`
 	// at most one pause, and one of the other kinds; below a rollback the freeze that it came over
 	Holds []Hold `json:"holds,omitempty"`
 }
@@ -166,7 +168,7 @@ type RolloutPlan struct {
 	Waves      []Wave      `json:"waves"`
 	Rule       RolloutRule `json:"rule"`
 
-	Budget *RolloutBudget `json:"budget,omitempty"` // within a wave so many nodes move at once; all of them when absent
+	Budget *RolloutBudget `json:"budget,omitempty"` // since 0.10.0: within a wave so many nodes move at once; all of them when absent
 }
 
 // RolloutBudget says how many nodes may be unavailable at once. A node of which it is not
@@ -194,10 +196,10 @@ type RolloutRule struct {
 	Undo     string `json:"undo"`              // UndoWave, UndoAll or UndoNone
 	Grade    string `json:"grade,omitempty"`   // of the reports that count: GradePinned, GradeAttested; of any node's key when empty
 
-	// what of a change must have been rehearsed before nodes get it: RehearsedLayer or
+	// since 0.10.0: what of a change must have been rehearsed before nodes get it: RehearsedLayer or
 	// RehearsedSettings; nothing when empty
 	Rehearsed string     `json:"rehearsed,omitempty"`
-	Analysis  []Analysis `json:"analysis,omitempty"` // each halts the rollout where it finds the nodes that moved worse
+	Analysis  []Analysis `json:"analysis,omitempty"` // since 0.10.0: each halts the rollout where it finds the nodes that moved worse
 }
 
 // What of a change must have been rehearsed. A driver that does not know the word of a plan
@@ -249,7 +251,8 @@ type RolloutWave struct {
 	LeftOut map[string]string `json:"leftOut,omitempty"` // node → why
 	Failed  map[string]string `json:"failed,omitempty"`  // node → why
 	Stayed  map[string]string `json:"stayed,omitempty"`  // node → why it did not go back with the others
-	Moving  map[string]int64  `json:"moving,omitempty"`  // of a plan with a budget: node that is not proved → since when, seconds since 1970
+	// since 0.10.0: of a plan with a budget: node that is not proved → since when, seconds since 1970
+	Moving map[string]int64 `json:"moving,omitempty"`
 }
 
 // Ended reports whether nothing will come of it any more. A halted rollout has not

@@ -15,6 +15,7 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -198,97 +199,44 @@ type laterKey struct {
 	class string // its row of features, which has older readers refuse the document, or mayBeLeftOut
 }
 
-// laterKeys are those, as in "overlay items.files[].acl". A row that ends in "*" is about all
-// keys of a document, or below a key, that came at once.
-var laterKeys = map[string]laterKey{
-	"report tpm":                            {"0.10.0", mayBeLeftOut},
-	"report rescue":                         {"0.10.0", mayBeLeftOut},
-	"report rescue.*":                       {"0.10.0", mayBeLeftOut},
-	"quote *":                               {"0.10.0", mayBeLeftOut},
-	"measured *":                            {"0.10.0", mayBeLeftOut},
-	"rescue *":                              {"0.10.0", mayBeLeftOut}, // the document itself came with the feature rescue
-	"fleet-index foreign":                   {"0.10.0", mayBeLeftOut},
-	"fleet-index foreign[].*":               {"0.10.0", mayBeLeftOut},
-	"fleet-index change.commit":             {"0.10.0", mayBeLeftOut},
-	"fleet-index doing.commit":              {"0.10.0", mayBeLeftOut},
-	"fleet-index moves":                     {"0.10.0", mayBeLeftOut}, // a publisher that does not know it refuses the index
-	"fleet-index rollouts.*.waves[].moving": {"0.10.0", mayBeLeftOut},
-	"rollout-plan budget":                   {"0.10.0", mayBeLeftOut}, // a driver that does not know it refuses the plan
-	"rollout-plan budget.*":                 {"0.10.0", mayBeLeftOut},
-	"rollout-plan rule.rehearsed":           {"0.10.0", mayBeLeftOut}, // likewise
-	"rollout-plan rule.analysis":            {"0.10.0", mayBeLeftOut}, // likewise
-	"rollout-plan rule.analysis[].*":        {"0.10.0", mayBeLeftOut},
-	"fleet-shard nodes.*.foreign":           {"0.10.0", mayBeLeftOut},
-	"fleet loaders":                         {"0.10.0", mayBeLeftOut},
-	"fleet loaders[].*":                     {"0.10.0", mayBeLeftOut},
-	"keys *":                                {"0.10.0", mayBeLeftOut}, // the document itself came with the feature key-chain
-	"fleet keysVersion":                     {"0.10.0", mayBeLeftOut}, // a node without a chain follows none
-	"report keys":                           {"0.10.0", mayBeLeftOut}, // nobody acts on a report
-	"report keys.*":                         {"0.10.0", mayBeLeftOut},
-	"bootstrap chain":                       {"0.10.0", "key-chain"},
-	"layer uefi":                            {"0.10.0", mayBeLeftOut},
-	"layer uefi.stub":                       {"0.10.0", mayBeLeftOut},
-	"layer uefi.stub.digest":                {"0.10.0", mayBeLeftOut},
-	"layer uefi.stub.size":                  {"0.10.0", mayBeLeftOut},
-	"layer uefi.manager":                    {"0.10.0", mayBeLeftOut},
-	"layer uefi.manager.digest":             {"0.10.0", mayBeLeftOut},
-	"layer uefi.manager.size":               {"0.10.0", mayBeLeftOut},
-	"overlay secrets":                       {"0.10.0", SecretsFeature},
-	"overlay secrets[].name":                {"0.10.0", SecretsFeature},
-	"overlay secrets[].to":                  {"0.10.0", SecretsFeature},
-	"overlay secrets[].sealed":              {"0.10.0", SecretsFeature},
-	"overlay items.files[].secret":          {"0.10.0", SecretsFeature},
-	"overlay items.exec[].secretEnv":        {"0.10.0", SecretsFeature},
-	"overlay items.passwords":               {"0.10.0", SecretsFeature},
-	"overlay items.passwords[].*":           {"0.10.0", SecretsFeature},
-	"overlay agent.credentials":             {"0.10.0", mayBeLeftOut}, // what the node was installed with goes on
-	"overlay agent.credentials.*":           {"0.10.0", mayBeLeftOut},
-	"report recipient":                      {"0.10.0", mayBeLeftOut},
-	"hint code":                             {"0.10.0", mayBeLeftOut},
+// laterFile lists these key paths, each with its release and class, as they were first written.
+const laterFile = "testdata/golden/later.txt"
 
-	"overlay network.interfaces[].bond.transmitHashPolicy": {"0.10.0", mayBeLeftOut}, // the bond is made, with layer2
-	"bootstrap network[].bond.transmitHashPolicy":          {"0.10.0", mayBeLeftOut},
+// laterDocuments came after 0.9.0 as a whole: rescue with the feature of that name, keys with
+// key-chain.
+var laterDocuments = map[string]laterKey{"quote": {"0.10.0", mayBeLeftOut}, "measured": {"0.10.0", mayBeLeftOut},
+	"rescue": {"0.10.0", mayBeLeftOut}, "keys": {"0.10.0", mayBeLeftOut}}
 
-	"recipe base.debian.documentation":             {"0.10.0", mayBeLeftOut}, // no node reads it
-	"recipe packages.install[].from":               {"0.10.0", mayBeLeftOut}, // no node reads it, and a lock has the version
-	"overlay network.interfaces[].bond.primary":    {"0.10.0", mayBeLeftOut}, // the kernel chooses one
-	"overlay network.interfaces[].routes[].metric": {"0.10.0", mayBeLeftOut}, // the route is made
-	"overlay network.interfaces[].optional":        {"0.10.0", mayBeLeftOut}, // a boot waits for the card
-	"bootstrap network[].routes[].metric":          {"0.10.0", mayBeLeftOut},
-	"bootstrap network[].optional":                 {"0.10.0", mayBeLeftOut},
+// sinceNote begins the comment of a field whose key came after 0.9.0, by itself or with a feature,
+// and may say why older readers do without it. All below such a key came with it.
+var sinceNote = regexp.MustCompile(`^since (\d+\.\d+\.\d+)(?: with ([a-z-]+))?(?:, as [^:]+)?(?:: |$)`)
 
-	"bootstrap nodes":                                                {"0.10.0", BootNetworkFeature},
-	"bootstrap nodes[].match":                                        {"0.10.0", BootNetworkFeature},
-	"bootstrap nodes[].match.macs":                                   {"0.10.0", BootNetworkFeature},
-	"bootstrap nodes[].match.uuids":                                  {"0.10.0", BootNetworkFeature},
-	"bootstrap nodes[].match.driver":                                 {"0.10.0", BootNetworkFeature},
-	"bootstrap nodes[].match.pci":                                    {"0.10.0", BootNetworkFeature},
-	"bootstrap nodes[].network":                                      {"0.10.0", BootNetworkFeature},
-	"bootstrap nodes[].network.dns":                                  {"0.10.0", BootNetworkFeature},
-	"bootstrap nodes[].network.search":                               {"0.10.0", BootNetworkFeature},
-	"bootstrap nodes[].network.ntp":                                  {"0.10.0", BootNetworkFeature},
-	"bootstrap nodes[].network.interfaces":                           {"0.10.0", BootNetworkFeature},
-	"bootstrap nodes[].network.interfaces[].mac":                     {"0.10.0", BootNetworkFeature},
-	"bootstrap nodes[].network.interfaces[].name":                    {"0.10.0", BootNetworkFeature},
-	"bootstrap nodes[].network.interfaces[].bond":                    {"0.10.0", BootNetworkFeature},
-	"bootstrap nodes[].network.interfaces[].bond.members":            {"0.10.0", BootNetworkFeature},
-	"bootstrap nodes[].network.interfaces[].bond.mode":               {"0.10.0", BootNetworkFeature},
-	"bootstrap nodes[].network.interfaces[].bond.lacpRate":           {"0.10.0", BootNetworkFeature},
-	"bootstrap nodes[].network.interfaces[].bond.minLinks":           {"0.10.0", BootNetworkFeature},
-	"bootstrap nodes[].network.interfaces[].bond.transmitHashPolicy": {"0.10.0", BootNetworkFeature},
-	"bootstrap nodes[].network.interfaces[].bond.primary":            {"0.10.0", BootNetworkFeature},
-	"bootstrap nodes[].network.interfaces[].routes[].metric":         {"0.10.0", BootNetworkFeature},
-	"bootstrap nodes[].network.interfaces[].optional":                {"0.10.0", BootNetworkFeature},
-	"bootstrap nodes[].network.interfaces[].vlan":                    {"0.10.0", BootNetworkFeature},
-	"bootstrap nodes[].network.interfaces[].vlan.id":                 {"0.10.0", BootNetworkFeature},
-	"bootstrap nodes[].network.interfaces[].vlan.on":                 {"0.10.0", BootNetworkFeature},
-	"bootstrap nodes[].network.interfaces[].mtu":                     {"0.10.0", BootNetworkFeature},
-	"bootstrap nodes[].network.interfaces[].dhcp":                    {"0.10.0", BootNetworkFeature},
-	"bootstrap nodes[].network.interfaces[].addresses":               {"0.10.0", BootNetworkFeature},
-	"bootstrap nodes[].network.interfaces[].gateway":                 {"0.10.0", BootNetworkFeature},
-	"bootstrap nodes[].network.interfaces[].routes":                  {"0.10.0", BootNetworkFeature},
-	"bootstrap nodes[].network.interfaces[].routes[].to":             {"0.10.0", BootNetworkFeature},
-	"bootstrap nodes[].network.interfaces[].routes[].via":            {"0.10.0", BootNetworkFeature},
+// laterKeys are the later keys of all documents, as in "overlay items.files[].acl".
+func laterKeys(notes map[string]string) map[string]laterKey {
+	later := map[string]laterKey{}
+	for _, d := range documents {
+		addLater(later, notes, d.name+" ", reflect.TypeOf(d.doc).Elem(), laterDocuments[d.name])
+	}
+	return later
+}
+
+func addLater(later map[string]laterKey, notes map[string]string, path string, t reflect.Type, all laterKey) {
+	for f := range visible(t) {
+		name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
+		of := all
+		if said := sinceNote.FindStringSubmatch(notes[owner(t, f)+"."+f.Name]); said != nil && of.since == "" {
+			of = laterKey{said[1], cmp.Or(said[2], mayBeLeftOut)}
+		}
+		if name == "-" {
+			continue
+		}
+		if of.since != "" {
+			later[path+name] = of
+		}
+		if at, inner := pathTo(path+name, f.Type); inner != nil {
+			addLater(later, notes, at+".", inner, of)
+		}
+	}
 }
 
 // Bound limits a number, or the length of a text or a list.
@@ -367,9 +315,11 @@ func TestLaterKeysAreClassified(t *testing.T) {
 		t.Fatal(err)
 	}
 	frozen := strings.Split(strings.TrimSuffix(string(golden), "\n"), "\n")
+	laterKeys := laterKeys(comments(t))
 	for _, wrong := range misclassified(have, frozen, laterKeys, Features()) {
 		t.Error(wrong)
 	}
+	keepLater(t, laterKeys)
 	later := append(slices.Clone(have), "overlay items.sysctl[].onlyIf")
 	for class, want := range map[string]int{"": 1, "sysctl-only-if": 0, "no-feature": 1, mayBeLeftOut: 0} {
 		classes := maps.Clone(laterKeys)
@@ -388,38 +338,52 @@ func TestLaterKeysAreClassified(t *testing.T) {
 // misclassified says what is wrong with the key paths that a release has.
 func misclassified(have, frozen []string, classes map[string]laterKey, features []string) (wrong []string) {
 	for _, key := range have {
-		class, isLater := classOf(classes, key)
+		class, isLater := classes[key]
 		switch isFrozen := slices.Contains(frozen, key); {
 		case isFrozen && isLater:
-			wrong = append(wrong, key+" is of 0.9.0, and in laterKeys")
+			wrong = append(wrong, key+" is of 0.9.0, and its comment says that it came later")
 		case !isFrozen && !isLater:
-			wrong = append(wrong, key+" is not of 0.9.0: add it to laterKeys, with its row of features or as "+mayBeLeftOut)
+			wrong = append(wrong, key+" is not of 0.9.0: its comment is to begin with since RELEASE: where it "+mayBeLeftOut+", else with since RELEASE with FEATURE:")
 		case !isFrozen && class.class != mayBeLeftOut && !slices.Contains(features, class.class):
 			wrong = append(wrong, key+": "+class.class+" is not a feature")
-		case !isFrozen && class.since == "":
-			wrong = append(wrong, key+": laterKeys does not say since when")
 		}
 	}
-	for _, key := range slices.Concat(frozen, slices.Collect(maps.Keys(classes))) {
-		start, several := strings.CutSuffix(key, "*")
-		if !slices.ContainsFunc(have, func(k string) bool { return k == key || several && strings.HasPrefix(k, start) }) {
+	for _, key := range frozen {
+		if !slices.Contains(have, key) {
 			wrong = append(wrong, key+" is gone")
 		}
 	}
 	return wrong
 }
 
-// classOf is the row of a key, or the one that is about all keys below some place.
-func classOf(classes map[string]laterKey, key string) (laterKey, bool) {
-	if class, ok := classes[key]; ok {
-		return class, true
+// keepLater wants each later key to stay as it was first written. With CAISSON_UPDATE it adds those
+// that are new.
+func keepLater(t *testing.T, later map[string]laterKey) {
+	t.Helper()
+	data, err := os.ReadFile(laterFile)
+	if err != nil {
+		t.Fatal(err)
 	}
-	for row, class := range classes {
-		if start, several := strings.CutSuffix(row, "*"); several && strings.HasPrefix(key, start) {
-			return class, true
+	lines := strings.Split(strings.TrimSuffix(string(data), "\n"), "\n")
+	for key, of := range later {
+		line := fmt.Sprintf("%s: %s, %s", key, of.since, of.class)
+		if i, there := slices.BinarySearch(lines, line); !there && update {
+			lines = slices.Insert(lines, i, line)
+		} else if !there {
+			t.Errorf("%s is not in %s: CAISSON_UPDATE=1 go test ./spec adds it", line, laterFile)
 		}
 	}
-	return laterKey{}, false
+	for _, line := range lines {
+		key, _, _ := strings.Cut(line, ": ")
+		if of, ok := later[key]; !ok || line != fmt.Sprintf("%s: %s, %s", key, of.since, of.class) {
+			t.Errorf("%s has %s, and its field says otherwise, or is gone", laterFile, line)
+		}
+	}
+	if update {
+		if err := os.WriteFile(laterFile, []byte(strings.Join(lines, "\n")+"\n"), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
 }
 
 // addKeys adds the key paths of a struct, as DecodeKnown writes those that it leaves out; a
@@ -463,7 +427,7 @@ func TestTimes(t *testing.T) {
 	for _, d := range documents {
 		numbers, texts := 0, 0
 		for key, f := range fieldsBelow(reflect.TypeOf(d.doc).Elem(), map[string]reflect.StructField{}) {
-			note := notes[key]
+			note := said(notes[key], f)
 			switch typeWord(f.Type) {
 			case "number":
 				if strings.Contains(note, "since 1970") && key != "Pause.Until" {
@@ -546,8 +510,9 @@ var parts = map[reflect.Type]string{
 // writes them.
 func TestFormatPages(t *testing.T) {
 	notes := comments(t)
+	later := laterKeys(notes)
 	for n := range documents {
-		for name, want := range pages(n, notes) {
+		for name, want := range pages(n, notes, later) {
 			file := filepath.Join("../docs/formats", name+".md")
 			if update {
 				if err := os.WriteFile(file, []byte(want), 0o644); err != nil {
@@ -562,7 +527,7 @@ func TestFormatPages(t *testing.T) {
 }
 
 // pages are those of a document, by name: a table for it and for each type that it holds.
-func pages(n int, notes map[string]string) map[string]string {
+func pages(n int, notes map[string]string, laterKeys map[string]laterKey) map[string]string {
 	d := documents[n]
 	top := reflect.TypeOf(d.doc).Elem()
 	text := map[string]string{}
@@ -585,8 +550,7 @@ func pages(n int, notes map[string]string) map[string]string {
 				on[inner], paths[inner] = cmp.Or(parts[inner], here), at+"."
 				queue = append(queue, inner)
 			}
-			later, _ := classOf(laterKeys, paths[s]+name)
-			since := cmp.Or(later.since, "0.9.0")
+			since := cmp.Or(laterKeys[paths[s]+name].since, "0.9.0")
 			if options == "" {
 				name += ", always"
 			}
@@ -595,11 +559,16 @@ func pages(n int, notes map[string]string) map[string]string {
 				typ = strings.TrimSuffix(typ, inner.Name()) + fmt.Sprintf("[%s](%s.md#%s)", inner.Name(), on[inner], strings.ToLower(inner.Name()))
 			}
 			key := owner(s, f) + "." + f.Name
-			fmt.Fprintf(&b, "| %s | %s | %s | %s | %s |\n", name, typ, bound(key, f.Type), since, strings.ReplaceAll(notes[key], "|", "\\|"))
+			fmt.Fprintf(&b, "| %s | %s | %s | %s | %s |\n", name, typ, bound(key, f.Type), since, strings.ReplaceAll(said(notes[key], f), "|", "\\|"))
 		}
 		text[here] += b.String()
 	}
 	return text
+}
+
+// said is what a page says of a field: what authors are told where that is all there is to say.
+func said(note string, f reflect.StructField) string {
+	return cmp.Or(sinceNote.ReplaceAllString(note, ""), f.Tag.Get("doc"))
 }
 
 // intro is the prose of a page of a document.
@@ -679,9 +648,6 @@ func comments(t *testing.T) map[string]string {
 			if fields, ok := s.Type.(*ast.StructType); ok {
 				for _, f := range fields.Fields.List {
 					text := strings.Join(strings.Fields(f.Comment.Text()+f.Doc.Text()), " ")
-					if text == "" && f.Tag != nil { // what authors are told is all there is to say
-						text = reflect.StructTag(strings.Trim(f.Tag.Value, "`")).Get("doc")
-					}
 					for _, id := range f.Names {
 						notes[s.Name.Name+"."+id.Name] = text
 					}

@@ -24,7 +24,7 @@ type Layer struct {
 	Images     []Image            `json:"images"`  // bottom first
 	Kernel     KernelBlob         `json:"kernel"`
 	Initrd     Blob               `json:"initrd"`
-	UEFI       *UEFI              `json:"uefi,omitempty"` // nil where the layer has not the package
+	UEFI       *UEFI              `json:"uefi,omitempty"` // since 0.10.0: nil where the layer has not the package
 	Packages   []InstalledPackage `json:"packages,omitempty"`
 	Accounts   []Account          `json:"accounts,omitempty"`
 	AppArmor   LoadedPolicy       `json:"apparmor,omitzero"`
@@ -270,13 +270,14 @@ type Base struct {
 // Debian is a base bootstrapped from an archive. An empty Mirror stands for the
 // build host's own apt sources.
 type Debian struct {
-	Suite         string   `json:"suite" site:",required" doc:"Debian suite, for example trixie"`
-	Components    []string `json:"components" doc:"archive components; main when absent"`
-	Mirror        string   `json:"mirror,omitempty" doc:"URL of the archive; the build host's own apt sources when absent"`
-	Security      string   `json:"security,omitempty" doc:"URL of the security archive, beside mirror"`
-	Snapshot      string   `json:"snapshot,omitempty" doc:"time of the archive's snapshot, as YYYYMMDDTHHMMSSZ"`
-	Keyring       string   `json:"keyring,omitempty" doc:"file with the archive's keys; the suite's own keys when absent"`
-	Documentation bool     `json:"documentation,omitempty" doc:"keep man and info pages, documentation and translations; left out when absent"`
+	Suite      string   `json:"suite" site:",required" doc:"Debian suite, for example trixie"`
+	Components []string `json:"components" doc:"archive components; main when absent"`
+	Mirror     string   `json:"mirror,omitempty" doc:"URL of the archive; the build host's own apt sources when absent"`
+	Security   string   `json:"security,omitempty" doc:"URL of the security archive, beside mirror"`
+	Snapshot   string   `json:"snapshot,omitempty" doc:"time of the archive's snapshot, as YYYYMMDDTHHMMSSZ"`
+	Keyring    string   `json:"keyring,omitempty" doc:"file with the archive's keys; the suite's own keys when absent"`
+	// since 0.10.0
+	Documentation bool `json:"documentation,omitempty" doc:"keep man and info pages, documentation and translations; left out when absent"`
 }
 
 // Packages is the apt part, see reference of apt in docs/divingbell.md.
@@ -296,9 +297,10 @@ type Packages struct {
 
 // Package is one package to install.
 type Package struct {
-	Name    string    `json:"name"`
-	Version string    `json:"version,omitempty"`
-	From    string    `json:"from,omitempty"` // release that it comes from, with what it needs from there; not with Version
+	Name    string `json:"name"`
+	Version string `json:"version,omitempty"`
+	// since 0.10.0, as a lock has the version: release that it comes from, with what it needs from there; not with Version
+	From    string    `json:"from,omitempty"`
 	Debconf []Debconf `json:"debconf,omitempty"`
 }
 

@@ -51,7 +51,7 @@ type Interface struct {
 	MTU int64 `json:"mtu,omitempty" doc:"MTU in bytes"`
 	// ipv4, ipv6 or both; not asked when empty
 	DHCP string `json:"dhcp,omitempty" enum:"no,ipv4,ipv6,both" doc:"ask for an address by DHCP; no when absent"`
-	// network-online.target does not wait for it
+	// since 0.10.0, as a boot waits for the card: network-online.target does not wait for it
 	Optional  bool     `json:"optional,omitempty" doc:"a boot does not wait until it is online, as where a cable may be missing"`
 	Addresses []string `json:"addresses,omitempty" doc:"addresses with prefix length, as in 192.0.2.7/24"`
 	Gateway   string   `json:"gateway,omitempty" doc:"address of the default route"`
@@ -86,10 +86,11 @@ type Bond struct {
 	// one of BondModes
 	Mode string `json:"mode" site:",required" enum:"802.3ad,active-backup,balance-alb,balance-rr,balance-tlb,balance-xor,broadcast"`
 	// fast: each second; slow, each 30 s, when empty; of mode 802.3ad
-	LACPRate   string `json:"lacpRate,omitempty" enum:"slow,fast" doc:"LACP rate of mode 802.3ad; slow when absent"`
-	MinLinks   int64  `json:"minLinks,omitempty" doc:"members of mode 802.3ad that must be up"`
+	LACPRate string `json:"lacpRate,omitempty" enum:"slow,fast" doc:"LACP rate of mode 802.3ad; slow when absent"`
+	MinLinks int64  `json:"minLinks,omitempty" doc:"members of mode 802.3ad that must be up"`
+	// since 0.10.0, as the bond is made, with layer2
 	HashPolicy string `json:"transmitHashPolicy,omitempty" enum:"layer2,layer2+3,layer3+4,encap2+3,encap3+4" doc:"else layer2; docs/network.md"`
-	// one of Members, in one of PrimaryModes
+	// since 0.10.0, as the kernel chooses one: one of Members, in one of PrimaryModes
 	Primary string `json:"primary,omitempty" doc:"MAC address of the member that is used while it is up; not in every mode"`
 }
 
@@ -124,7 +125,7 @@ type Route struct {
 	To string `json:"to" site:",required" doc:"a network, as in 198.51.100.0/24"`
 	// address of a router of the same family; the network is on the link when empty
 	Via string `json:"via,omitempty" doc:"address of a router; the network is on the link when absent"`
-	// 1 to 4294967295; the kernel's choice when 0
+	// since 0.10.0, as the route is made: 1 to 4294967295; the kernel's choice when 0
 	Metric int64 `json:"metric,omitempty" doc:"of several routes to one network that with the lowest counts"`
 }
 
@@ -150,7 +151,7 @@ type BootNetwork struct {
 	MTU int64 `json:"mtu,omitempty" doc:"MTU in bytes"`
 	// as Interface.DHCP
 	DHCP string `json:"dhcp,omitempty" enum:"no,ipv4,ipv6,both" doc:"ask for an address by DHCP; no when absent"`
-	// network-online.target does not wait for it
+	// since 0.10.0, as a boot waits for the card: network-online.target does not wait for it
 	Optional  bool     `json:"optional,omitempty" doc:"a boot does not wait until it is online, as where a cable may be missing"`
 	Addresses []string `json:"addresses,omitempty" doc:"addresses with prefix length, as in 192.0.2.7/24"`
 	Gateway   string   `json:"gateway,omitempty" doc:"address of the default route"`
@@ -181,8 +182,9 @@ func BootNodeOf(m Match, n Network) (row BootNode, ok bool) {
 // BootBond is a [Bond] whose members a row's Match finds.
 type BootBond struct {
 	// one of BondModes
-	Mode       string `json:"mode" site:",required" enum:"802.3ad,active-backup,balance-alb,balance-rr,balance-tlb,balance-xor,broadcast"`
-	LACPRate   string `json:"lacpRate,omitempty" enum:"slow,fast" doc:"LACP rate of mode 802.3ad; slow when absent"`
-	MinLinks   int64  `json:"minLinks,omitempty" doc:"members of mode 802.3ad that must be up"`
+	Mode     string `json:"mode" site:",required" enum:"802.3ad,active-backup,balance-alb,balance-rr,balance-tlb,balance-xor,broadcast"`
+	LACPRate string `json:"lacpRate,omitempty" enum:"slow,fast" doc:"LACP rate of mode 802.3ad; slow when absent"`
+	MinLinks int64  `json:"minLinks,omitempty" doc:"members of mode 802.3ad that must be up"`
+	// since 0.10.0, as the bond is made, with layer2
 	HashPolicy string `json:"transmitHashPolicy,omitempty" enum:"layer2,layer2+3,layer3+4,encap2+3,encap3+4" doc:"else layer2; docs/network.md"`
 }

@@ -51,8 +51,8 @@ type Overlay struct {
 	Confirm     *Confirm     `json:"confirm,omitempty"`
 	Gates       *Gates       `json:"gates,omitempty"`
 	Swap        *LayerSwap   `json:"swap,omitempty"`
-	Secrets     []Secret     `json:"secrets,omitempty"`
-	Items       Items        `json:"items"` // the last one: the compiler encodes it once for many nodes
+	Secrets     []Secret     `json:"secrets,omitempty"` // since 0.10.0 with secrets
+	Items       Items        `json:"items"`             // the last one: the compiler encodes it once for many nodes
 }
 
 // NeedsLayer is something that a layer would hold and that a host which caisson
@@ -116,7 +116,7 @@ type Items struct {
 	NICs    []NIC     `json:"nics,omitempty"`
 	Swaps   []Swap    `json:"swaps,omitempty"`
 
-	Passwords []Password `json:"passwords,omitempty"`
+	Passwords []Password `json:"passwords,omitempty"` // since 0.10.0 with secrets
 }
 
 // longestScripts caps what the timeouts of scripts may add up to.
@@ -138,7 +138,7 @@ func (i Items) ScriptTime() time.Duration {
 type File struct {
 	Path    string `json:"path"` // absolute, clean, below /etc
 	Content string `json:"content"`
-	Secret  string `json:"secret,omitempty"` // name of the one that is its content, in place of Content
+	Secret  string `json:"secret,omitempty"` // since 0.10.0 with secrets: name of the one that is its content, in place of Content
 	Mode    string `json:"mode,omitempty"`   // octal, "0644" when empty
 	Owner   string `json:"owner,omitempty"`  // name or number; root when empty
 	Group   string `json:"group,omitempty"`
@@ -315,11 +315,12 @@ const ExecTimeout = 1800
 
 // Exec is one script. Intervals are in seconds; -1 is "never by time".
 type Exec struct {
-	Name          string            `json:"name"`
-	Data          string            `json:"data"` // the script, its first line names the interpreter
-	Args          []string          `json:"args,omitempty"`
-	Env           map[string]string `json:"env,omitempty"`
-	SecretEnv     map[string]string `json:"secretEnv,omitempty"`     // variables whose values are secrets, by the secret's name
+	Name string            `json:"name"`
+	Data string            `json:"data"` // the script, its first line names the interpreter
+	Args []string          `json:"args,omitempty"`
+	Env  map[string]string `json:"env,omitempty"`
+	// since 0.10.0 with secrets: variables whose values are secrets, by the secret's name
+	SecretEnv     map[string]string `json:"secretEnv,omitempty"`
 	Rerun         string            `json:"rerun,omitempty"`         // always (when empty), never, once_successfully
 	Blocking      string            `json:"blocking,omitempty"`      // foreground (when empty), foreground_halt_pod_on_failure, background
 	Timeout       int64             `json:"timeout,omitempty"`       // seconds; 0 is ExecTimeout

@@ -50,15 +50,15 @@ type Report struct {
 	Drift      []Drift           `json:"drift,omitempty"`
 	Operations []OperationStatus `json:"operations,omitempty"`
 	NextWindow *NextWindow       `json:"nextWindow,omitempty"`
-	Rescue     *RescueStatus     `json:"rescue,omitempty"` // who was let in since the machine started; without the code
+	Rescue     *RescueStatus     `json:"rescue,omitempty"` // since 0.10.0: who was let in since the machine started; without the code
 	// the commit that the node keeps to, by name; some of them where there are very many
 	Services map[string]string `json:"services,omitempty"`
 	// how long this boot took, see [Report.SetBoot]; none where the report would be too long
 	Boot      []Step     `json:"boot,omitempty"`
-	More      int        `json:"more,omitempty"` // drift and operations that were left out
-	Keys      *KeysKnown `json:"keys,omitempty"`
-	Recipient string     `json:"recipient,omitempty"` // of secrets; nobody seals to it who has not accepted it
-	// digest of the key that the machine's TPM quotes with, or NoTPM; absent where nobody knows
+	More      int        `json:"more,omitempty"`      // drift and operations that were left out
+	Keys      *KeysKnown `json:"keys,omitempty"`      // since 0.10.0
+	Recipient string     `json:"recipient,omitempty"` // since 0.10.0: of secrets; nobody seals to it who has not accepted it
+	// since 0.10.0: digest of the key that the machine's TPM quotes with, or NoTPM; absent where nobody knows
 	TPM string `json:"tpm,omitempty"`
 }
 
@@ -268,7 +268,7 @@ type Hint struct {
 	Node       string `json:"node,omitempty"` // the name that the machine was given
 	Match      Match  `json:"match,omitzero"` // what it is else known by
 	Why        string `json:"why"`
-	Code       string `json:"code,omitempty"` // that its console shows, see [Rescue]; "" where no rescue key counts
+	Code       string `json:"code,omitempty"` // since 0.10.0: that its console shows, see [Rescue]; "" where no rescue key counts
 }
 
 // What a hint may hold.

@@ -47,7 +47,8 @@ type Explanation struct {
 	// document: a JSON pointer (RFC 6901).
 	Origins map[string]Origin `json:"origins"`
 
-	lines []explained
+	lines    []explained
+	settings map[string]Setting // of Origins
 }
 
 // Origin is where a value was written.
@@ -72,7 +73,7 @@ type explained struct {
 // there might be.
 func Node(n inventory.Node, known, baked bool, parts []*override.Part) *Explanation {
 	e := &Explanation{Node: n.Name, Known: known, Labels: n.Labels, Target: map[string]string{}, Conf: map[string]any{},
-		Origins: map[string]Origin{}, Defaults: map[string]any{}, Health: []any{}, KernelArgs: []string{}}
+		Origins: map[string]Origin{}, Defaults: map[string]any{}, Health: []any{}, KernelArgs: []string{}, settings: map[string]Setting{}}
 	for _, p := range parts {
 		t := p.Choose(n.Name, n.Label)
 		e.Target[p.Name] = t.Name
@@ -84,10 +85,10 @@ func Node(n inventory.Node, known, baked bool, parts []*override.Part) *Explanat
 		e.lines = append(e.lines, explained{key: p.Name, target: t.Name})
 		if p.Name == module.Machine {
 			w.top = true
-			e.Machine, _ = w.walk(v, p.Base, "/machine", nil).(map[string]any)
+			e.Machine, _ = w.walk(v, p.Base, place{pointer: "/machine", named: "machine"}).(map[string]any)
 			continue
 		}
-		e.Conf[p.Name] = w.walk(v, p.Base, "/conf/"+p.Name, []string{})
+		e.Conf[p.Name] = w.walk(v, p.Base, place{pointer: "/conf/" + p.Name, named: p.Name})
 	}
 	e.addDefaults(baked)
 	return e
@@ -101,13 +102,13 @@ func (e *Explanation) AddHealth(checks maintenance.HealthChecks) {
 	list := &tree.Value{Kind: tree.Sequence, List: plain.Each(checks, func(c maintenance.HealthCheck) *tree.Value { return c.Written })}
 	e.lines = append(e.lines, explained{key: "health", target: "default"})
 	w := &walker{e: e, source: "default", module: &module.Module{}, top: true}
-	e.Health, _ = w.walk(list, list, "/health", nil).([]any)
+	health := place{pointer: "/health", named: "health"}
+	e.Health, _ = w.walk(list, list, health).([]any)
 	for i, c := range checks {
 		for key, v := range map[string]string{"timeout": seconds(c.Timeout), "interval": seconds(c.Interval),
 			"retries": strconv.FormatInt(c.Retries, 10)} {
 			if c.Written.Get(key) == nil {
-				pointer := fmt.Sprintf("/health/%d/%s", i, key)
-				e.Defaults[pointer], e.Origins[pointer] = v, Origin{Source: "default"}
+				e.byDefault(health.entry(i, c.Written).key(key), v)
 			}
 		}
 	}
@@ -117,7 +118,7 @@ func (e *Explanation) AddHealth(checks maintenance.HealthChecks) {
 func (e *Explanation) AddSwap(written *tree.Value) {
 	e.lines = append(e.lines, explained{key: "swap", target: "default"})
 	w := &walker{e: e, source: "default", module: &module.Module{}, top: true}
-	e.Swap, _ = w.walk(written, written, "/swap", nil).(map[string]any)
+	e.Swap, _ = w.walk(written, written, place{pointer: "/swap", named: "swap"}).(map[string]any)
 }
 
 // AddOperation adds what an operation of type realtime manages on the node, in windows
@@ -145,7 +146,9 @@ func (e *Explanation) AddOperation(name, from string, windows []string, budget *
 		if v := conf.Get(m.Name); v != nil {
 			w := &walker{e: e, source: source, module: m}
 			e.lines = append(e.lines, explained{depth: 1, key: m.Name})
-			kinds[m.Name] = w.walk(v, nil, "/operations/"+pointerEscape(name)+"/"+m.Name, []string{})
+			at := place{pointer: "/operations", named: "operations"}.key(name).key(m.Name)
+			at.path = nil
+			kinds[m.Name] = w.walk(v, nil, at)
 		}
 	}
 }
@@ -155,23 +158,48 @@ func seconds(n int64) string { return strconv.FormatInt(n, 10) + "s" }
 // addDefaults tells what holds although it was not written. Baked says that the
 // site has a layer.
 func (e *Explanation) addDefaults(baked bool) {
-	set := func(pointer string, v any) {
-		e.Defaults[pointer] = v
-		e.Origins[pointer] = Origin{Source: "default"}
-	}
 	for _, m := range module.Conf() {
 		if m.Defaults == nil || e.Target[m.Name] == "off" {
 			continue
 		}
 		conf, _ := e.Conf[m.Name].(map[string]any)
 		for path, v := range m.Defaults(conf, baked) {
-			pointer := "/conf/" + m.Name
+			at := place{pointer: "/conf/" + m.Name, named: m.Name}
 			for part := range strings.SplitSeq(path, "\x00") {
-				pointer += "/" + pointerEscape(part)
+				at = at.key(part)
 			}
-			set(pointer, v)
+			e.byDefault(at, v)
 		}
 	}
+}
+
+func (e *Explanation) byDefault(at place, v any) {
+	o := Origin{Source: "default"}
+	e.Defaults[at.pointer], e.Origins[at.pointer], e.settings[at.pointer] = v, o, Setting{at.named, text(v), &o}
+}
+
+// place is where a value stands.
+type place struct {
+	pointer string   // in the document
+	named   string   // as people read it
+	path    []string // below its module; a list's entry is "*"
+}
+
+// key returns the place of a value below a map.
+func (p place) key(key string) place {
+	return place{p.pointer + "/" + strings.NewReplacer("~", "~0", "/", "~1").Replace(key), p.named + "/" + key, append(p.path, key)}
+}
+
+// entry returns the place of an entry of a list. It is named by its name, which entries of packages,
+// users and checks have, or by its text, so that one that was put before it changes nothing else.
+func (p place) entry(i int, v *tree.Value) place {
+	name := strconv.Itoa(i)
+	for _, own := range []*tree.Value{v.Get("type"), v.Get("name"), v} {
+		if own != nil && own.Kind == tree.Scalar {
+			name = own.Text
+		}
+	}
+	return place{fmt.Sprintf("%s/%d", p.pointer, i), p.named + "/" + name, append(p.path, "*")}
 }
 
 // walker turns an effective value into plain data and notes the origins.
@@ -184,8 +212,8 @@ type walker struct {
 
 // walk returns v as plain data. Base is the value at the same place without
 // the override; a value that is the very same came from there.
-func (w *walker) walk(v, base *tree.Value, pointer string, path []string) any {
-	depth := strings.Count(pointer, "/") - 1
+func (w *walker) walk(v, base *tree.Value, at place) any {
+	depth := strings.Count(at.pointer, "/") - 1
 	if w.top {
 		depth++
 	}
@@ -196,10 +224,10 @@ func (w *walker) walk(v, base *tree.Value, pointer string, path []string) any {
 		slices.SortStableFunc(fields, func(a, b tree.Field) int { return strings.Compare(a.Key, b.Key) })
 		for _, f := range fields {
 			w.e.lines = append(w.e.lines, explained{depth: depth, key: f.Key}) // a container's is complete with its key
-			out[f.Key] = w.walk(f.Val, base.Get(f.Key), pointer+"/"+pointerEscape(f.Key), append(path, f.Key))
+			out[f.Key] = w.walk(f.Val, base.Get(f.Key), at.key(f.Key))
 		}
 		if len(fields) == 0 {
-			w.leaf(v, base, pointer, "{}")
+			w.leaf(v, base, at, "{}", "{}")
 		}
 		return out
 	case tree.Sequence:
@@ -210,26 +238,26 @@ func (w *walker) walk(v, base *tree.Value, pointer string, path []string) any {
 				b = el
 			}
 			w.e.lines = append(w.e.lines, explained{depth: depth, key: "-"})
-			out[i] = w.walk(el, b, pointer+"/"+strconv.Itoa(i), append(path, "*"))
+			out[i] = w.walk(el, b, at.entry(i, el))
 		}
 		if len(v.List) == 0 {
-			w.leaf(v, base, pointer, "[]")
+			w.leaf(v, base, at, "[]", "[]")
 		}
 		return out
 	case tree.Null:
-		w.leaf(v, base, pointer, "null")
+		w.leaf(v, base, at, "null", "")
 		return nil
 	}
-	w.leaf(v, base, pointer, v.Text)
-	if w.module.Flag != nil && w.module.Flag(path) {
-		if on, ok := shape.FlagWord(v.Text); ok {
-			return on
-		}
+	if on, ok := shape.FlagWord(v.Text); ok && w.module.Flag != nil && w.module.Flag(at.path) {
+		w.leaf(v, base, at, v.Text, strconv.FormatBool(on))
+		return on
 	}
+	w.leaf(v, base, at, v.Text, v.Text)
 	return v.Text
 }
 
-func (w *walker) leaf(v, base *tree.Value, pointer, text string) {
+// leaf notes where a value comes from, as a text of the tree and of settings.
+func (w *walker) leaf(v, base *tree.Value, at place, text, value string) {
 	o := Origin{Source: "base"}
 	if v != base {
 		o.Source = w.source
@@ -243,11 +271,7 @@ func (w *walker) leaf(v, base *tree.Value, pointer, text string) {
 	if v.At.Src != nil {
 		o.File, o.Line, o.Column = v.At.Src.Name, int(v.At.Line), int(v.At.Col)
 	}
-	w.e.Origins[pointer] = o
+	w.e.Origins[at.pointer], w.e.settings[at.pointer] = o, Setting{at.named, value, &o}
 	last := &w.e.lines[len(w.e.lines)-1]
 	last.text, last.origin = text, &o
-}
-
-func pointerEscape(key string) string {
-	return strings.NewReplacer("~", "~0", "/", "~1").Replace(key)
 }

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/caisson-os/caisson/bootagent/record"
 	"github.com/caisson-os/caisson/bootagent/record/state"
 )
 
@@ -56,9 +57,9 @@ func fill(r *rand.Rand, v reflect.Value) {
 		*p = anyGeneration(r)
 	case **state.Generation:
 		*p = perhaps(r)
-	case **state.Without:
+	case **record.Without:
 		if g := perhaps(r); g != nil {
-			*p = &state.Without{Overlay: g.Overlay, Generation: g.Generation}
+			*p = &record.Without{Overlay: g.Overlay, Generation: g.Generation}
 		}
 	case *bool:
 		*p = r.IntN(2) == 0

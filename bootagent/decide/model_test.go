@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/caisson-os/caisson/bootagent/record"
 	"github.com/caisson-os/caisson/bootagent/record/state"
 )
 
@@ -42,7 +43,7 @@ type model struct {
 	held     bool
 
 	disk  state.State // what is on the disk
-	live  state.Live  // in /run, of this root
+	live  record.Live // in /run, of this root
 	root  state.Generation
 	boot  int
 	up    time.Duration
@@ -293,7 +294,7 @@ func (m *model) undo(why string, doubt bool) error {
 		if err := m.call(); err != nil {
 			return err
 		}
-		m.live.Without = &state.Without{Overlay: tried.Overlay, Generation: tried.Generation, Reason: why}
+		m.live.Without = &record.Without{Overlay: tried.Overlay, Generation: tried.Generation, Reason: why}
 		m.root = tried
 	}
 	return m.save(func(s *state.State) {
@@ -674,7 +675,7 @@ func (m *model) judge() error {
 func (m *model) start() {
 	for range 3*state.MaxAttempts + 3 {
 		m.boot++
-		m.up, m.live, m.gates, m.reach, m.begun, m.partial, m.read, m.heard = 0, state.Live{}, "", false, false, false, "", false
+		m.up, m.live, m.gates, m.reach, m.begun, m.partial, m.read, m.heard = 0, record.Live{}, "", false, false, false, "", false
 		if m.attached {
 			m.effect, m.root = "", state.Generation{}
 			return

@@ -12,6 +12,7 @@ package decide
 import (
 	"time"
 
+	"github.com/caisson-os/caisson/bootagent/record"
 	"github.com/caisson-os/caisson/bootagent/record/state"
 )
 
@@ -66,7 +67,7 @@ type RunRoot struct {
 }
 
 // ReadRun returns the phase of a node.
-func ReadRun(s *state.State, live *state.Live, root RunRoot) Run {
+func ReadRun(s *state.State, live *record.Live, root RunRoot) Run {
 	if t := s.Trial; t.Pending() {
 		r := Run{Phase: Changing, To: t.Generation, By: t.Confirm, Boot: t.Boot, Within: t.Within, Ends: t.Ends, Early: t.Early}
 		switch {

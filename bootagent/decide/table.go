@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/caisson-os/caisson/bootagent/record"
 	"github.com/caisson-os/caisson/bootagent/record/state"
 	"github.com/caisson-os/caisson/spec"
 )
@@ -56,7 +57,7 @@ type Facts struct {
 	Runs    *state.Generation // in effect on this root
 	Root    state.Generation  // by which this root goes
 	Undone  *state.Generation // what was on trial and undone, and is not tried again
-	Without *state.Without    // what runs in part only
+	Without *record.Without   // what runs in part only
 
 	Elsewhere bool   // Best needs another root than this
 	HoldOver  bool   // the time of an operator's hold is over

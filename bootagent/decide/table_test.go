@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/caisson-os/caisson/bootagent/record"
 	"github.com/caisson-os/caisson/bootagent/record/state"
 )
 
@@ -174,7 +175,7 @@ func TestATrialThatIsFound(t *testing.T) {
 			s.Trial = &copied
 		}
 		root := RunRoot{Boot: row.boot, Runs: new(state.Generation)}
-		got := Next(&Facts{Event: Begin, Boot: row.boot, Up: row.up, Run: ReadRun(s, new(state.Live), root)})
+		got := Next(&Facts{Event: Begin, Boot: row.boot, Up: row.up, Run: ReadRun(s, new(record.Live), root)})
 		if got.Name != row.want || !strings.Contains(got.Why, row.why) || (got.Why == "") != (row.want == "settled" || strings.HasPrefix(row.want, "early-")) {
 			t.Errorf("%s: %+v", name, got)
 		}

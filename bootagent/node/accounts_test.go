@@ -21,7 +21,7 @@ import (
 
 	"github.com/caisson-os/caisson/bootagent/fetch/stage"
 	"github.com/caisson-os/caisson/bootagent/node/session"
-	"github.com/caisson-os/caisson/bootagent/record/state"
+	"github.com/caisson-os/caisson/bootagent/record"
 	"github.com/caisson-os/caisson/internal/paths"
 	"github.com/caisson-os/caisson/layers"
 	"github.com/caisson-os/caisson/oci"
@@ -166,12 +166,12 @@ func (h *housed) layer(version string, who people, change ...func(*spec.Layer)) 
 // in the record.
 func (h *housed) stage(version string) {
 	h.t.Helper()
-	boot, err := state.LoadBoot(h.root + paths.RunBoot)
+	boot, err := record.LoadBoot(h.root + paths.RunBoot)
 	if err != nil {
 		h.t.Fatal(err)
 	}
 	boot.Layer = h.descr[version]
-	if err := state.SaveBoot(h.root+paths.RunBoot, boot); err != nil {
+	if err := record.SaveBoot(h.root+paths.RunBoot, boot); err != nil {
 		h.t.Fatal(err)
 	}
 	n := h.open()

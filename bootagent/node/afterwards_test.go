@@ -11,7 +11,7 @@ import (
 
 	"github.com/caisson-os/caisson/bootagent/node/session"
 	"github.com/caisson-os/caisson/bootagent/process"
-	"github.com/caisson-os/caisson/bootagent/record/state"
+	"github.com/caisson-os/caisson/bootagent/record"
 	"github.com/caisson-os/caisson/bootagent/tell/post"
 	"github.com/caisson-os/caisson/internal/paths"
 	"github.com/caisson-os/caisson/oci/sign"
@@ -145,12 +145,12 @@ func TestWhatCannotRunSaysWhy(t *testing.T) {
 	m.Overlay(spec.Overlay{Core: layer("a"), Maintenance: &spec.Maintenance{Horizon: time.Now().AddDate(1, 0, 0), Operations: []spec.Operation{o}}}, sign.Predicate{Generation: 1})
 	m.confirm(fixture.Now())
 	m.boot()
-	b, err := state.LoadBoot(m.root + paths.RunBoot)
+	b, err := record.LoadBoot(m.root + paths.RunBoot)
 	if err != nil {
 		t.Fatal(err)
 	}
 	b.Disk = ""
-	if err := state.SaveBoot(m.root+paths.RunBoot, b); err != nil {
+	if err := record.SaveBoot(m.root+paths.RunBoot, b); err != nil {
 		t.Fatal(err)
 	}
 	m.apply()

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/caisson-os/caisson/bootagent/node/session"
+	"github.com/caisson-os/caisson/bootagent/record"
 	"github.com/caisson-os/caisson/bootagent/record/state"
 	"github.com/caisson-os/caisson/internal/paths"
 	"github.com/caisson-os/caisson/oci"
@@ -41,8 +42,8 @@ func (m *machine) publishAhead(generation uint64, core spec.Core, swappiness str
 // registry led there, or that fell back on it.
 func (m *machine) entered(root string, g state.Generation) {
 	m.t.Helper()
-	b := &state.Boot{Mode: "netboot", Node: "superhost", RootID: root, Disk: "/dev/vda1", Source: "cached", Sync: "behind", Generation: g}
-	if err := errors.Join(state.SaveBoot(m.root+paths.RunBoot, b), os.RemoveAll(m.root+paths.RunGates)); err != nil {
+	b := &record.Boot{Mode: "netboot", Node: "superhost", RootID: root, Disk: "/dev/vda1", Source: "cached", Sync: "behind", Generation: g}
+	if err := errors.Join(record.SaveBoot(m.root+paths.RunBoot, b), os.RemoveAll(m.root+paths.RunGates)); err != nil {
 		m.t.Fatal(err)
 	}
 }

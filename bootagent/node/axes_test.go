@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/caisson-os/caisson/bootagent/fetch/stage"
-	"github.com/caisson-os/caisson/bootagent/record/state"
+	"github.com/caisson-os/caisson/bootagent/record"
 	"github.com/caisson-os/caisson/internal/paths"
 	"github.com/caisson-os/caisson/oci/sign"
 	"github.com/caisson-os/caisson/spec"
@@ -35,7 +35,7 @@ func TestAxesSaySinceWhen(t *testing.T) {
 	// The next process says what another one has noted.
 	n := m.open()
 	n.session.Boot.Live.HealthSince, n.session.Boot.Live.ActivitySince = 1, 2
-	if err := n.session.Owner.Note(func(*state.Live) {}); err != nil {
+	if err := n.session.Owner.Note(func(*record.Live) {}); err != nil {
 		t.Fatal(err)
 	}
 	if err := n.Freeze("", 0); err != nil {

@@ -11,6 +11,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/caisson-os/caisson/bootagent/record"
 	"github.com/caisson-os/caisson/bootagent/record/state"
 	"github.com/caisson-os/caisson/bootagent/sense/gate"
 	"github.com/caisson-os/caisson/internal/paths"
@@ -30,11 +31,11 @@ func (r *remote) publishFile(generation uint64, text string) {
 // has answered, or has not.
 func (r *remote) comesBack(answered bool) {
 	r.t.Helper()
-	b := &state.Boot{Mode: "netboot", Node: "superhost", RootID: "back", Disk: "/dev/vda1", Source: spec.SourceCached, Sync: spec.SyncBehind, Generation: *r.state().Current}
+	b := &record.Boot{Mode: "netboot", Node: "superhost", RootID: "back", Disk: "/dev/vda1", Source: spec.SourceCached, Sync: spec.SyncBehind, Generation: *r.state().Current}
 	if !answered {
 		b.Sync = spec.SyncUnreachable
 	}
-	if err := state.SaveBoot(r.root+paths.RunBoot, b); err != nil {
+	if err := record.SaveBoot(r.root+paths.RunBoot, b); err != nil {
 		r.t.Fatal(err)
 	}
 	r.reboots = 0

@@ -12,7 +12,7 @@ import (
 
 	"github.com/caisson-os/caisson/bootagent/decide"
 	"github.com/caisson-os/caisson/bootagent/node/session"
-	"github.com/caisson-os/caisson/bootagent/record/state"
+	"github.com/caisson-os/caisson/bootagent/record"
 	"github.com/caisson-os/caisson/internal/paths"
 	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/test/traces"
@@ -73,7 +73,7 @@ func TestWhatANodeDecides(t *testing.T) {
 	if s := m.state(); s.Current.Generation != 3 {
 		t.Errorf("it ends at %+v", s.Current)
 	}
-	b, err := state.LoadRecord(m.root)
+	b, err := record.Load(m.root)
 	if err != nil {
 		t.Fatal(err)
 	}

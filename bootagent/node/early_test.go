@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/caisson-os/caisson/bootagent/node/session"
+	"github.com/caisson-os/caisson/bootagent/record"
 	"github.com/caisson-os/caisson/bootagent/record/state"
 	"github.com/caisson-os/caisson/internal/paths"
 	"github.com/caisson-os/caisson/spec"
@@ -274,13 +275,13 @@ func TestABootThatEndsBehindEarly(t *testing.T) {
 	if err := state.View(m.root + paths.State).Save(s); err != nil {
 		t.Fatal(err)
 	}
-	b, err := state.LoadBoot(m.root + paths.RunBoot) // of the loader that goes back
+	b, err := record.LoadBoot(m.root + paths.RunBoot) // of the loader that goes back
 	if err != nil {
 		t.Fatal(err)
 	}
 	m.reboot()
 	b.Generation = *m.state().Current
-	if err := state.SaveBoot(m.root+paths.RunBoot, b); err != nil {
+	if err := record.SaveBoot(m.root+paths.RunBoot, b); err != nil {
 		t.Fatal(err)
 	}
 	if st := m.sync(); st.Generation != 2 || st.Rejected == nil || !strings.Contains(st.Rejected.Reason, "none came up") || m.state().Trial != nil {
@@ -293,12 +294,12 @@ func TestABootThatEndsBehindEarly(t *testing.T) {
 func TestEarlyIsCareful(t *testing.T) {
 	m := newEarly(t)
 	m.boot()
-	b, err := state.LoadBoot(m.root + paths.RunBoot)
+	b, err := record.LoadBoot(m.root + paths.RunBoot)
 	if err != nil {
 		t.Fatal(err)
 	}
 	b.Live.Began = ""
-	if err := state.SaveBoot(m.root+paths.RunBoot, b); err != nil {
+	if err := record.SaveBoot(m.root+paths.RunBoot, b); err != nil {
 		t.Fatal(err)
 	}
 	if m.early(1000); m.values() != "0 10" || m.state().Trial != nil {

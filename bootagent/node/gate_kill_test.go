@@ -11,7 +11,7 @@ import (
 	"testing"
 
 	"github.com/caisson-os/caisson/bootagent/node/session"
-	"github.com/caisson-os/caisson/bootagent/record/state"
+	"github.com/caisson-os/caisson/bootagent/record"
 	"github.com/caisson-os/caisson/internal/paths"
 	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/test/powercut"
@@ -162,7 +162,7 @@ func (m *machine) ends(row judgedAct) {
 	}
 	if row.reboots { // the loader boots what is current, as its own tests have it
 		if err := errors.Join(os.RemoveAll(m.root+"/run/caisson"), os.MkdirAll(m.root+paths.Run, 0o755),
-			state.SaveBoot(m.root+paths.RunBoot, &state.Boot{Mode: "netboot", Node: "superhost", RootID: "root3", Disk: "/dev/vda1", Source: "cached", Sync: "behind", Generation: *m.state().Current})); err != nil {
+			record.SaveBoot(m.root+paths.RunBoot, &record.Boot{Mode: "netboot", Node: "superhost", RootID: "root3", Disk: "/dev/vda1", Source: "cached", Sync: "behind", Generation: *m.state().Current})); err != nil {
 			m.t.Fatal(err)
 		}
 		m.enrolled()

@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"github.com/caisson-os/caisson/bootagent/node/session"
+	"github.com/caisson-os/caisson/bootagent/record"
 	"github.com/caisson-os/caisson/bootagent/record/state"
 	"github.com/caisson-os/caisson/bootagent/record/track"
 	"github.com/caisson-os/caisson/bootagent/sense/gate"
@@ -315,7 +316,7 @@ func TestAFailedGateBringsThePreviousPairBack(t *testing.T) {
 			t.Errorf("%d reboots", reboots)
 		}
 		s := m.state() // the loader boots what is current; its own test is beside it
-		if err := state.SaveBoot(m.root+paths.RunBoot, &state.Boot{Mode: "netboot", Node: "superhost", RootID: "root3", Disk: "/dev/vda1", Source: "cached", Sync: "behind", Generation: *s.Current}); err != nil {
+		if err := record.SaveBoot(m.root+paths.RunBoot, &record.Boot{Mode: "netboot", Node: "superhost", RootID: "root3", Disk: "/dev/vda1", Source: "cached", Sync: "behind", Generation: *s.Current}); err != nil {
 			t.Fatal(err)
 		}
 		m.apply()
@@ -326,20 +327,20 @@ func TestAFailedGateBringsThePreviousPairBack(t *testing.T) {
 }
 
 // recorded changes the boot record.
-func (m *machine) recorded(change func(*state.Boot)) {
+func (m *machine) recorded(change func(*record.Boot)) {
 	m.t.Helper()
-	b, err := state.LoadBoot(m.root + paths.RunBoot)
+	b, err := record.LoadBoot(m.root + paths.RunBoot)
 	if err != nil {
 		m.t.Fatal(err)
 	}
 	change(b)
-	if err := state.SaveBoot(m.root+paths.RunBoot, b); err != nil {
+	if err := record.SaveBoot(m.root+paths.RunBoot, b); err != nil {
 		m.t.Fatal(err)
 	}
 }
 
 // root2 makes the boot record one of another root.
-func (m *machine) root2() { m.recorded(func(b *state.Boot) { b.RootID = "root2" }) }
+func (m *machine) root2() { m.recorded(func(b *record.Boot) { b.RootID = "root2" }) }
 
 // A boot of another overlay on the same layer goes back without another boot.
 func TestABootOfTheSameLayerGoesBackLive(t *testing.T) {

@@ -15,6 +15,7 @@ import (
 
 	"github.com/caisson-os/caisson/bootagent/node/session"
 	"github.com/caisson-os/caisson/bootagent/process"
+	"github.com/caisson-os/caisson/bootagent/record"
 	"github.com/caisson-os/caisson/bootagent/record/state"
 	"github.com/caisson-os/caisson/bootagent/tell/post"
 	"github.com/caisson-os/caisson/bootagent/tell/say"
@@ -420,7 +421,7 @@ func TestADisklessNodeDoesNotLoop(t *testing.T) {
 	w.sync()
 	diskless := func(boots bool) {
 		t.Helper()
-		w.recorded(func(b *state.Boot) {
+		w.recorded(func(b *record.Boot) {
 			b.Disk = ""
 			if boots {
 				b.Live.Had = ""
@@ -480,6 +481,6 @@ func TestASwapWaitsForAConfirmation(t *testing.T) {
 func TestNoSwapThatNothingRemembers(t *testing.T) {
 	w := newSwapper(t)
 	w.offer(2, args("quiet"), true)
-	w.recorded(func(b *state.Boot) { b.ReadOnly = true })
+	w.recorded(func(b *record.Boot) { b.ReadOnly = true })
 	w.want(w.operate(0), spec.OperationCannot, "", "the state disk takes no writes", 0)
 }

@@ -12,7 +12,7 @@ import (
 	"testing"
 
 	"github.com/caisson-os/caisson/bootagent/node/session"
-	"github.com/caisson-os/caisson/bootagent/record/state"
+	"github.com/caisson-os/caisson/bootagent/record"
 	"github.com/caisson-os/caisson/internal/paths"
 	"github.com/caisson-os/caisson/oci/sign"
 	"github.com/caisson-os/caisson/spec"
@@ -125,7 +125,7 @@ func TestTheClassOfAMoveIsThatOfThePlan(t *testing.T) {
 		if err := errors.Join(os.MkdirAll(filepath.Dir(cmdline), 0o755), os.WriteFile(cmdline, []byte("quiet"), 0o644)); err != nil {
 			t.Fatal(err)
 		}
-		d.record(func(b *state.Boot) { b.Disk = disk })
+		d.record(func(b *record.Boot) { b.Disk = disk })
 		first, seen := d.layers[d.a], map[string]int{}
 		for generation := uint64(2); generation < 14; generation++ {
 			version := string(rune('a' + generation))

@@ -16,6 +16,7 @@ import (
 	"github.com/caisson-os/caisson/bootagent/fetch/stage"
 	"github.com/caisson-os/caisson/bootagent/node/destination"
 	"github.com/caisson-os/caisson/bootagent/node/session"
+	"github.com/caisson-os/caisson/bootagent/record"
 	"github.com/caisson-os/caisson/bootagent/record/state"
 	"github.com/caisson-os/caisson/internal/paths"
 	"github.com/caisson-os/caisson/layers"
@@ -46,7 +47,7 @@ func newDiskless(t *testing.T) *diskless {
 	d.a = d.push("1")
 	d.publish(1, d.a, "10")
 	d.boot()
-	d.record(func(b *state.Boot) { b.Disk, b.Layer = "", d.layers[d.a] })
+	d.record(func(b *record.Boot) { b.Disk, b.Layer = "", d.layers[d.a] })
 	loader := stage.Stager{Store: d.store(), From: d.Registry.Source(), Say: t.Logf, Talk: destination.StackTime}
 	if layer, err := loader.Describe(t.Context(), d.a); err != nil {
 		t.Fatal(err)
@@ -58,12 +59,12 @@ func newDiskless(t *testing.T) *diskless {
 }
 
 // record changes the record of this boot.
-func (d *diskless) record(change func(*state.Boot)) {
+func (d *diskless) record(change func(*record.Boot)) {
 	d.t.Helper()
-	b, err := state.LoadRecord(d.root)
+	b, err := record.Load(d.root)
 	if err == nil {
 		change(b)
-		err = state.SaveBoot(d.root+paths.RunBoot, b)
+		err = record.SaveBoot(d.root+paths.RunBoot, b)
 	}
 	if err != nil {
 		d.t.Fatal(err)
@@ -166,17 +167,17 @@ func (d *diskless) looks() *spec.Status {
 // arrives soft-reboots into a root with its own record.
 func (d *diskless) arrives(g state.Generation) {
 	d.t.Helper()
-	b, err := state.LoadRecord(d.root)
+	b, err := record.Load(d.root)
 	if err != nil {
 		d.t.Fatal(err)
 	}
 	d.roots++
 	b.RootID, b.Upper, b.Generation, b.Layer = fmt.Sprint("next", d.roots), paths.RootUpper, g, d.layers[g.Layer]
-	b.Live = state.Live{Had: b.Live.Had}
+	b.Live = record.Live{Had: b.Live.Had}
 	if err := os.MkdirAll(filepath.Dir(d.root+paths.RootBoot), 0o755); err != nil {
 		d.t.Fatal(err)
 	}
-	if err := state.SaveBoot(d.root+paths.RootBoot, b); err != nil {
+	if err := record.SaveBoot(d.root+paths.RootBoot, b); err != nil {
 		d.t.Fatal(err)
 	}
 }

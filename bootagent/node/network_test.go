@@ -5,7 +5,7 @@ package node
 import (
 	"testing"
 
-	"github.com/caisson-os/caisson/bootagent/record/state"
+	"github.com/caisson-os/caisson/bootagent/record"
 	"github.com/caisson-os/caisson/bootagent/sense/gate"
 	"github.com/caisson-os/caisson/internal/paths"
 	"github.com/caisson-os/caisson/oci/sign"
@@ -25,7 +25,7 @@ func (r *remote) publishNetwork(generation uint64, dns string) {
 func (r *remote) boots(source spec.Source) *spec.Status {
 	r.t.Helper()
 	r.boot()
-	b, err := state.LoadBoot(r.root + paths.RunBoot)
+	b, err := record.LoadBoot(r.root + paths.RunBoot)
 	if err != nil {
 		r.t.Fatal(err)
 	}
@@ -33,7 +33,7 @@ func (r *remote) boots(source spec.Source) *spec.Status {
 	if source == spec.SourceCached {
 		b.Live.Began = ""
 	}
-	if err := state.SaveBoot(r.root+paths.RunBoot, b); err != nil {
+	if err := record.SaveBoot(r.root+paths.RunBoot, b); err != nil {
 		r.t.Fatal(err)
 	}
 	return r.must(r.applyOnce())

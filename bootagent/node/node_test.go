@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/caisson-os/caisson/bootagent/node/session"
+	"github.com/caisson-os/caisson/bootagent/record"
 	"github.com/caisson-os/caisson/bootagent/record/state"
 	"github.com/caisson-os/caisson/bootagent/record/track"
 	"github.com/caisson-os/caisson/bootagent/sense/uptime"
@@ -92,7 +93,7 @@ func (m *machine) boot() {
 	if err != nil {
 		m.t.Fatal(err)
 	}
-	if err := state.SaveBoot(m.root+paths.RunBoot, &state.Boot{Mode: "netboot", Node: "superhost", RootID: "root", Disk: "/dev/vda1", Source: "fetched", Sync: "current", Generation: found.Generation, Live: state.Live{Had: "root", Began: "root"}}); err != nil {
+	if err := record.SaveBoot(m.root+paths.RunBoot, &record.Boot{Mode: "netboot", Node: "superhost", RootID: "root", Disk: "/dev/vda1", Source: "fetched", Sync: "current", Generation: found.Generation, Live: record.Live{Had: "root", Began: "root"}}); err != nil {
 		m.t.Fatal(err)
 	}
 }

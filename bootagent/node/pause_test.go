@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/caisson-os/caisson/bootagent/record/state"
+	"github.com/caisson-os/caisson/bootagent/record"
 	"github.com/caisson-os/caisson/internal/paths"
 	"github.com/caisson-os/caisson/oci/sign"
 	"github.com/caisson-os/caisson/spec"
@@ -102,7 +102,7 @@ func TestAPausedNodeComesUp(t *testing.T) {
 	// A soft-reboot keeps files in /run, and makes another root.
 	st := m.open()
 	st.session.Boot.RootID = "another"
-	if err := st.session.Owner.Note(func(*state.Live) {}); err != nil {
+	if err := st.session.Owner.Note(func(*record.Live) {}); err != nil {
 		t.Fatal(err)
 	}
 	if err := st.Close(); err != nil {

@@ -13,6 +13,7 @@ import (
 	"filippo.io/age"
 
 	"github.com/caisson-os/caisson/bootagent/node/session"
+	"github.com/caisson-os/caisson/bootagent/record"
 	"github.com/caisson-os/caisson/bootagent/record/state"
 	"github.com/caisson-os/caisson/bootagent/tell/say"
 	"github.com/caisson-os/caisson/internal/paths"
@@ -330,7 +331,7 @@ func TestLostKeyOfSecrets(t *testing.T) {
 				t.Errorf("it reports %+v", r.Axes.Health)
 			}
 			do := ""
-			for _, f := range say.Why(st, &state.Boot{}, nil, nil).Findings {
+			for _, f := range say.Why(st, &record.Boot{}, nil, nil).Findings {
 				do += f.Do
 			}
 			if want := "caisson secrets accept SITE superhost --recipient " + now + " --replace"; !strings.Contains(do, want) {
@@ -383,7 +384,7 @@ func TestNoRecipientWithoutADisk(t *testing.T) {
 	m.boot()
 	n := m.open()
 	n.session.Boot.Disk = ""
-	if err := n.session.Owner.Note(func(*state.Live) {}); err != nil {
+	if err := n.session.Owner.Note(func(*record.Live) {}); err != nil {
 		t.Fatal(err)
 	}
 	if err := n.Close(); err != nil {

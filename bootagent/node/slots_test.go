@@ -9,7 +9,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/caisson-os/caisson/bootagent/record/state"
+	"github.com/caisson-os/caisson/bootagent/record"
 	"github.com/caisson-os/caisson/bootagent/record/track"
 
 	"github.com/caisson-os/caisson/bootagent/tell/post"
@@ -95,12 +95,12 @@ func TestSlotsOverASoftReboot(t *testing.T) {
 	dir, group := t.TempDir(), spec.Slot{Max: 1, FleetLock: reportURL}
 	shared := spec.Slot{Max: 1, Directory: dir}
 	for _, root := range []string{"root", "next"} {
-		b, err := state.LoadBoot(m.root + paths.RunBoot)
+		b, err := record.LoadBoot(m.root + paths.RunBoot)
 		if err != nil {
 			t.Fatal(err)
 		}
 		b.RootID, b.Upper = root, paths.RootUpper
-		if err := state.SaveBoot(m.root+paths.RunBoot, b); err != nil {
+		if err := record.SaveBoot(m.root+paths.RunBoot, b); err != nil {
 			t.Fatal(err)
 		}
 		n := m.open()

@@ -16,7 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/caisson-os/caisson/bootagent/node/session"
-	"github.com/caisson-os/caisson/bootagent/record/state"
+	"github.com/caisson-os/caisson/bootagent/record"
 	"github.com/caisson-os/caisson/internal/paths"
 	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/test/attack"
@@ -83,12 +83,12 @@ func TestAnUnreadableJournal(t *testing.T) {
 		if err := errors.Join(os.RemoveAll(file), os.Mkdir(file, 0o700)); err != nil {
 			t.Fatal(err)
 		}
-		boot, err := state.LoadBoot(filepath.Join(m.root, paths.RunBoot))
+		boot, err := record.LoadBoot(filepath.Join(m.root, paths.RunBoot))
 		if err != nil {
 			t.Fatal(err)
 		}
 		boot.DiskTrouble = trouble
-		if err := state.SaveBoot(filepath.Join(m.root, paths.RunBoot), boot); err != nil {
+		if err := record.SaveBoot(filepath.Join(m.root, paths.RunBoot), boot); err != nil {
 			t.Fatal(err)
 		}
 		n, err := Open(t.Context(), traced(session.Options{Root: m.root, Kernel: &m.kernel, Say: t.Logf}), m.bootstrap())

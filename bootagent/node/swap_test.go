@@ -15,6 +15,7 @@ import (
 
 	"github.com/caisson-os/caisson/bootagent/node/session"
 	"github.com/caisson-os/caisson/bootagent/process"
+	"github.com/caisson-os/caisson/bootagent/record"
 	"github.com/caisson-os/caisson/bootagent/record/state"
 	"github.com/caisson-os/caisson/internal/paths"
 	"github.com/caisson-os/caisson/layers"
@@ -71,7 +72,7 @@ func newSwapping(t *testing.T, systemd string) *swapping {
 	_, m.b = m.layered("2", systemd)
 	m.publish(1, m.a, "10")
 	m.boot()
-	m.recorded(func(b *state.Boot) { b.Layer = layer })
+	m.recorded(func(b *record.Boot) { b.Layer = layer })
 	m.apply()
 	m.publish(2, m.b, "10")
 	m.sync()
@@ -163,15 +164,15 @@ func TestTheWayToWhatWaits(t *testing.T) {
 func TestASoftRebootArrives(t *testing.T) {
 	m := newSwapping(t, "257.9-1")
 	m.reboot()
-	b, err := state.LoadBoot(m.root + paths.RunBoot)
+	b, err := record.LoadBoot(m.root + paths.RunBoot)
 	if err != nil {
 		t.Fatal(err)
 	}
-	b.RootID, b.Upper, b.Live, b.Generation = "next", paths.RootUpper, state.Live{}, *m.state().Staged
+	b.RootID, b.Upper, b.Live, b.Generation = "next", paths.RootUpper, record.Live{}, *m.state().Staged
 	if err := os.MkdirAll(filepath.Dir(m.root+paths.RootBoot), 0o755); err != nil {
 		t.Fatal(err)
 	}
-	if err := state.SaveBoot(m.root+paths.RootBoot, b); err != nil {
+	if err := record.SaveBoot(m.root+paths.RootBoot, b); err != nil {
 		t.Fatal(err)
 	}
 	if st := m.apply(); st.Layer != m.b || st.RootID != "next" || st.Generation != 2 || st.Staged != "" {

@@ -37,9 +37,9 @@ func traced(o session.Options) session.Options {
 
 // written compares the facts of a decision with what a node finds that is opened now.
 func written(root string, f *decide.Facts) error {
-	boot, err := state.LoadRecord(root)
+	boot, err := record.Load(root)
 	if errors.Is(err, fs.ErrNotExist) { // of a host that is attached
-		boot, err = &state.Boot{Generation: f.Root, Live: state.Live{Without: f.Without}}, nil
+		boot, err = &record.Boot{Generation: f.Root, Live: record.Live{Without: f.Without}}, nil
 	}
 	if err != nil {
 		return err
@@ -67,12 +67,12 @@ func TestTrace(t *testing.T) {
 	m := newMachine(t)
 	m.publish(1, layerNamed("a"), "10")
 	m.boot()
-	b, err := state.LoadBoot(m.root + paths.RunBoot)
+	b, err := record.LoadBoot(m.root + paths.RunBoot)
 	if err != nil {
 		t.Fatal(err)
 	}
 	b.Trace = []spec.Step{{Name: "network", Start: 1, Took: 2, Result: "no answer"}}
-	if err := state.SaveBoot(m.root+paths.RunBoot, b); err != nil {
+	if err := record.SaveBoot(m.root+paths.RunBoot, b); err != nil {
 		t.Fatal(err)
 	}
 	trace := func() *spec.Trace {

@@ -293,7 +293,7 @@ func (n *Node) Confirm(ctx context.Context) error {
 		to.Trial.Generation.Unread = n.soak.Unread(to, g)
 		to.Confirm(n.root.LayersHere(to)...)
 		s = to
-	}, Boot: func(b *state.Boot) {
+	}, Boot: func(b *record.Boot) {
 		if s.Best().Generation == g.Generation {
 			b.Live.Without = nil
 		}

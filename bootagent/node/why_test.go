@@ -14,6 +14,7 @@ import (
 	"testing"
 
 	"github.com/caisson-os/caisson/bootagent/node/session"
+	"github.com/caisson-os/caisson/bootagent/record"
 	"github.com/caisson-os/caisson/bootagent/record/state"
 	"github.com/caisson-os/caisson/bootagent/record/track"
 	"github.com/caisson-os/caisson/internal/paths"
@@ -106,15 +107,15 @@ func TestWhyNamesTheFault(t *testing.T) {
 			r.up()
 			r.publishConfirm(2, "a", "20", "1")
 			r.must(r.syncOnce())
-			b, err := state.LoadBoot(r.root + paths.RunBoot) // and the machine is started over
+			b, err := record.LoadBoot(r.root + paths.RunBoot) // and the machine is started over
 			if err != nil {
 				t.Fatal(err)
 			}
-			b.RootID, b.Live = "root2", state.Live{}
+			b.RootID, b.Live = "root2", record.Live{}
 			s := r.state()
 			s.Trial.Boot = "the boot before"
 			folder, err := state.Open(r.root + paths.State)
-			if err = errors.Join(err, state.SaveBoot(r.root+paths.RunBoot, b), folder.Save(s)); err != nil {
+			if err = errors.Join(err, record.SaveBoot(r.root+paths.RunBoot, b), folder.Save(s)); err != nil {
 				t.Fatal(err)
 			}
 			r.must(r.applyOnce())

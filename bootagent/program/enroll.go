@@ -29,7 +29,7 @@ import (
 // another with replace.
 func EnrollHost(ctx context.Context, o session.Options, b spec.Bootstrap, replace bool) (*track.Found, error) {
 	n := &session.Session{Options: o, Folder: state.View(filepath.Join(o.Root, paths.State))}
-	switch boot, err := state.LoadRecord(n.Options.Root); {
+	switch boot, err := record.Load(n.Options.Root); {
 	case err == nil && boot.Mode != spec.ModeAttached:
 		return nil, fmt.Errorf("caisson booted this node: its loader says whom it trusts")
 	case err != nil && !errors.Is(err, fs.ErrNotExist):

@@ -18,13 +18,13 @@ import (
 // Snapshot holds the record as read at one time. It is never changed.
 type Snapshot struct {
 	State *state.State
-	Boot  *state.Boot
+	Boot  *Boot
 }
 
 // Change holds the parts of the record to write. A part of it that is nil changes nothing.
 type Change struct {
 	State  func(*state.State)
-	Boot   func(*state.Boot)
+	Boot   func(*Boot)
 	Urgent Urgency // of State
 }
 
@@ -41,12 +41,12 @@ const (
 // Owner owns the record of an open node.
 type Owner struct {
 	folder *state.Folder
-	boot   *state.Boot
+	boot   *Boot
 	file   string // of boot
 }
 
 // New returns the owner of a state and of the record of a boot, which is kept in a file.
-func New(folder *state.Folder, boot *state.Boot, file string) *Owner {
+func New(folder *state.Folder, boot *Boot, file string) *Owner {
 	return &Owner{folder, boot, file}
 }
 
@@ -60,7 +60,7 @@ func (o *Owner) Read() (Snapshot, error) {
 }
 
 // Boot returns the record of this boot.
-func (o *Owner) Boot() *state.Boot {
+func (o *Owner) Boot() *Boot {
 	b := *o.boot
 	l := &b.Live
 	l.Refused, l.Corrupt, l.Sound = slices.Clone(l.Refused), slices.Clone(l.Corrupt), slices.Clone(l.Sound)
@@ -87,16 +87,16 @@ func (o *Owner) Commit(c Change) error {
 		return nil
 	}
 	c.Boot(o.boot)
-	return state.SaveBoot(o.file, o.boot)
+	return SaveBoot(o.file, o.boot)
 }
 
 // Note writes down what the running node notes of this boot.
-func (o *Owner) Note(change func(*state.Live)) error {
-	return o.Commit(Change{Boot: func(b *state.Boot) { change(&b.Live) }})
+func (o *Owner) Note(change func(*Live)) error {
+	return o.Commit(Change{Boot: func(b *Boot) { change(&b.Live) }})
 }
 
 // Remember changes what is noted of this boot. The next Commit writes it down.
-func (o *Owner) Remember(change func(*state.Live)) { change(&o.boot.Live) }
+func (o *Owner) Remember(change func(*Live)) { change(&o.boot.Live) }
 
 func (o *Owner) save(s *state.State, u Urgency) error {
 	if u == Verdict {
@@ -114,7 +114,7 @@ func (o *Owner) save(s *state.State, u Urgency) error {
 
 // SetSync sets the sync axis and notes since when it is so.
 func (o *Owner) SetSync(sync spec.Sync, detail string) error {
-	return o.Commit(Change{Boot: func(b *state.Boot) {
+	return o.Commit(Change{Boot: func(b *Boot) {
 		if b.Sync != sync || b.Live.SyncSince == 0 {
 			b.Live.SyncSince = time.Now().Unix()
 		}

@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"reflect"
 	"regexp"
 	"strings"
 	"testing"
@@ -15,6 +16,7 @@ import (
 
 	"github.com/caisson-os/caisson/bootagent/record/state"
 	"github.com/caisson-os/caisson/spec"
+	"github.com/caisson-os/caisson/test/golden"
 	"github.com/caisson-os/caisson/test/require"
 )
 
@@ -25,7 +27,7 @@ func opened(t *testing.T, dir, boot string) (*Owner, *state.Folder) {
 		t.Fatal(err)
 	}
 	folder.Alone()
-	return New(folder, &state.Boot{RootID: "r"}, boot), folder
+	return New(folder, &Boot{RootID: "r"}, boot), folder
 }
 
 func waits(overlay string) func(*state.State) {
@@ -36,8 +38,8 @@ func waits(overlay string) func(*state.State) {
 func TestASnapshotStays(t *testing.T) {
 	dir, boot := t.TempDir(), filepath.Join(t.TempDir(), "boot.json")
 	o, _ := opened(t, dir, boot)
-	refused := func(key string) func(*state.Boot) {
-		return func(b *state.Boot) {
+	refused := func(key string) func(*Boot) {
+		return func(b *Boot) {
 			b.Live.Refused = append(b.Live.Refused[:0], spec.RefusedWrite{Key: key})
 			if b.Live.Counts.Drift == nil {
 				b.Live.Counts.Drift = map[string]uint64{}
@@ -58,7 +60,7 @@ func TestASnapshotStays(t *testing.T) {
 	if s, l := before.State, before.Boot.Live; s.Staged.Overlay != "a" || l.Refused[0].Key != "a" || l.Counts.Drift["sysctl"] != 1 {
 		t.Errorf("it changed to %+v, %+v", s.Staged, l)
 	}
-	b, err := state.LoadBoot(boot)
+	b, err := LoadBoot(boot)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -75,7 +77,7 @@ func TestTheStateIsFirst(t *testing.T) {
 	if err := os.RemoveAll(dir); err != nil {
 		t.Fatal(err)
 	}
-	err := o.Commit(Change{State: waits("a"), Boot: func(*state.Boot) { t.Error("it was changed") }})
+	err := o.Commit(Change{State: waits("a"), Boot: func(*Boot) { t.Error("it was changed") }})
 	if _, missing := os.Stat(boot); err == nil || !errors.Is(missing, fs.ErrNotExist) {
 		t.Errorf("%v, %v", err, missing)
 	}
@@ -122,21 +124,21 @@ func TestRemember(t *testing.T) {
 	dir, boot := t.TempDir(), filepath.Join(t.TempDir(), "boot.json")
 	o, _ := opened(t, dir, boot)
 	before := o.Boot()
-	o.Remember(func(l *state.Live) { l.Stuck = "a" })
+	o.Remember(func(l *Live) { l.Stuck = "a" })
 	if _, err := os.Stat(boot); !errors.Is(err, fs.ErrNotExist) || o.Boot().Live.Stuck != "a" || before.Live.Stuck != "" {
 		t.Errorf("%v, %+v", err, o.Boot().Live)
 	}
 	if err := o.SetSync(spec.SyncBehind, "x"); err != nil {
 		t.Fatal(err)
 	}
-	if b, err := state.LoadBoot(boot); err != nil || b.Live.Stuck != "a" || b.Sync != spec.SyncBehind || b.Live.SyncSince == 0 {
+	if b, err := LoadBoot(boot); err != nil || b.Live.Stuck != "a" || b.Sync != spec.SyncBehind || b.Live.SyncSince == 0 {
 		t.Errorf("%+v, %v", b, err)
 	}
 }
 
 // others load and save a state or the record of a boot beside this package, by why.
 var others = map[string]string{
-	"record/state":        "it is theirs to know how",
+	"record/boot.go":      "it is theirs to know how",
 	"record/track":        "what is accepted is kept before anybody acts on it",
 	"boot/initramfs":      "the loader is alone",
 	"boot/root/stack.go":  "the record is another root's",
@@ -174,4 +176,12 @@ func TestNobodyElseSaves(t *testing.T) {
 			t.Errorf("%s does so no more: take its row out", may)
 		}
 	}
+}
+
+// TestGoldenBoot: so is the boot record that 0.9.0 wrote, which a soft-reboot hands to the agent of another layer.
+func TestGoldenBoot(t *testing.T) {
+	golden.Check(t, golden.Document{File: "testdata/golden/boot.json", Page: "../../docs/formats/node-files.md", New: new(Boot),
+		Types: []reflect.Type{reflect.TypeFor[Boot](), reflect.TypeFor[Images](), reflect.TypeFor[Live](), reflect.TypeFor[ForBoot](), reflect.TypeFor[Protection](), reflect.TypeFor[Without](),
+			reflect.TypeFor[Counts](), reflect.TypeFor[Artifact](), reflect.TypeFor[TakenBack](), reflect.TypeFor[Lease]()},
+	}.InFile(t, func(name string, v any) error { return SaveBoot(name, v.(*Boot)) }, func(name string) (any, error) { return LoadBoot(name) }))
 }

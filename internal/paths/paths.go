@@ -36,7 +36,7 @@ const (
 	RunDeadline  = "/run/caisson/deadline"    // there while a new generation is unproven, see bootagent/boot/handover
 	RunNext      = "/run/caisson/next"        // mounted parts of the root that a soft-reboot leads to
 	NextRoot     = "/run/nextroot"            // where systemd looks for that root, see systemd-soft-reboot.service(8)
-	RootBoot     = "/etc/caisson/boot.json"   // in such a root: its record, see state.LoadRecord
+	RootBoot     = "/etc/caisson/boot.json"   // in such a root: its record, see record.Load
 	RootUpper    = "/etc/caisson/upper"       // in such a root: what RunUpper is in others
 	Early        = "/etc/caisson/early"       // in a root that EarlyService has something to do in
 	Remote       = "/etc/caisson/remote"      // in one that RemoteService has, with the targets of its mounts

@@ -35,6 +35,7 @@ import (
 	"github.com/caisson-os/caisson/bootagent/items/secrets"
 	"github.com/caisson-os/caisson/bootagent/items/service"
 	"github.com/caisson-os/caisson/bootagent/items/units"
+	"github.com/caisson-os/caisson/bootagent/record"
 	"github.com/caisson-os/caisson/bootagent/record/state"
 	"github.com/caisson-os/caisson/bootagent/record/track"
 	"github.com/caisson-os/caisson/internal/configcheck"
@@ -57,7 +58,7 @@ type Node struct {
 	Watchdog time.Duration // the loader has started one with this timeout; 0 without one
 	Unproven bool          // no boot has proved the generation yet, and this attempt is counted
 	UUID     string        // SMBIOS, "" where the firmware gives none
-	Lease    *state.Lease  // nil when the node booted without network
+	Lease    *record.Lease // nil when the node booted without network
 	Network  spec.Network  // what the loader made for it, the interface of the lease last; empty from loaders of 0.9
 	Say      func(format string, args ...any)
 

@@ -16,6 +16,7 @@ import (
 	"golang.org/x/crypto/ssh"
 	"golang.org/x/sys/unix"
 
+	"github.com/caisson-os/caisson/bootagent/record"
 	"github.com/caisson-os/caisson/bootagent/record/state"
 	"github.com/caisson-os/caisson/internal/paths"
 	"github.com/caisson-os/caisson/packaging/systemd"
@@ -69,7 +70,7 @@ func newNode(t *testing.T, stateDir string, disk bool) *Node {
 	return &Node{
 		Root: root, State: s, Disk: disk, UUID: "4c4c4544-0000-2010-8020-80c04f202020",
 		Overlay: &spec.Overlay{Core: spec.Core{Fleet: "metal-a", Node: "superhost", Persist: []string{"/var/log", "/home"}, Network: spec.Network{NTP: []string{"ntp.example.org"}}}},
-		Lease:   &state.Lease{Interface: "eth0", MAC: "52:54:00:00:00:01", Address: netip.MustParsePrefix("10.0.2.15/24"), DNS: []netip.Addr{netip.MustParseAddr("10.0.2.3")}, Domain: "example.org"},
+		Lease:   &record.Lease{Interface: "eth0", MAC: "52:54:00:00:00:01", Address: netip.MustParsePrefix("10.0.2.15/24"), DNS: []netip.Addr{netip.MustParseAddr("10.0.2.3")}, Domain: "example.org"},
 		Say:     t.Logf,
 	}
 }

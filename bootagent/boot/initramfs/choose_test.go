@@ -14,6 +14,7 @@ import (
 
 	"github.com/caisson-os/caisson/bootagent/boot/kernel"
 	"github.com/caisson-os/caisson/bootagent/fetch/stage"
+	"github.com/caisson-os/caisson/bootagent/record"
 	"github.com/caisson-os/caisson/bootagent/record/state"
 	"github.com/caisson-os/caisson/oci"
 	"github.com/caisson-os/caisson/oci/sign"
@@ -179,7 +180,7 @@ func TestTheNameThatDHCPGave(t *testing.T) {
 	p := publish(t)
 	p.overlay(1, p.layer("image").Overlay.Layer)
 	p.machine.id = trust.Identity{MACs: []string{"52:54:00:00:00:01"}}
-	p.ways.lease = &state.Lease{HostName: "SuperHost"}
+	p.ways.lease = &record.Lease{HostName: "SuperHost"}
 	p.boots()
 	p.comesUp()
 	p.ways.lease, p.ways.source = nil, nil

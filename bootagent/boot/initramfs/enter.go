@@ -17,7 +17,7 @@ import (
 	"github.com/caisson-os/caisson/bootagent/boot/kernel"
 	"github.com/caisson-os/caisson/bootagent/boot/network/table"
 	"github.com/caisson-os/caisson/bootagent/boot/root"
-	"github.com/caisson-os/caisson/bootagent/record/state"
+	"github.com/caisson-os/caisson/bootagent/record"
 	"github.com/caisson-os/caisson/bootagent/sense/uptime"
 	"github.com/caisson-os/caisson/bootagent/tell/events"
 	"github.com/caisson-os/caisson/bootagent/tpm"
@@ -49,10 +49,10 @@ func (b *boot) makeRoot(context.Context) error {
 }
 
 // begunRecord returns what the record of this boot says before there is a root.
-func (b *boot) begunRecord() state.Boot {
+func (b *boot) begunRecord() record.Boot {
 	c := b.choice
-	return state.Boot{Mode: spec.ModeNetboot, Generation: c.generation, Layer: c.layer, Images: c.images, Source: c.source,
-		Sync: c.sync, SyncDetail: c.detail, Disk: b.disk.device, Live: state.Live{Had: c.had, Began: c.had}}
+	return record.Boot{Mode: spec.ModeNetboot, Generation: c.generation, Layer: c.layer, Images: c.images, Source: c.source,
+		Sync: c.sync, SyncDetail: c.detail, Disk: b.disk.device, Live: record.Live{Had: c.had, Began: c.had}}
 }
 
 // enter gives back what the loader changed for itself, and switches to the new root. It returns
@@ -161,7 +161,7 @@ func (b *boot) leaveRecord(context.Context) error {
 		}
 	}
 	b.record.Trace, b.record.DiskTrouble = b.trace.Steps(), b.disk.troubles
-	return state.SaveBoot(paths.RunBoot, &b.record)
+	return record.SaveBoot(paths.RunBoot, &b.record)
 }
 
 // mountBasics gives the loader what every program expects of a Linux system. The

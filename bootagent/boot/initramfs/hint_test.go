@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"github.com/caisson-os/caisson/bootagent/boot/screen"
-	"github.com/caisson-os/caisson/bootagent/record/state"
+	"github.com/caisson-os/caisson/bootagent/record"
 	"github.com/caisson-os/caisson/bootagent/record/track"
 	"github.com/caisson-os/caisson/oci"
 	"github.com/caisson-os/caisson/oci/trust"
@@ -39,7 +39,7 @@ func TestHint(t *testing.T) {
 	p.machine.limits.pause, p.machine.limits.hint = time.Millisecond, time.Hour
 	p.machine.bootstrap.Hints = "https://fleet.example"
 	p.machine.id = trust.Identity{MACs: []string{"52:54:00:00:00:01"}, UUIDs: []string{"u"}}
-	p.ways.lease = &state.Lease{HostName: "SuperHost"}
+	p.ways.lease = &record.Lease{HostName: "SuperHost"}
 	asked := 0
 	p.ways.source = &heard{p.ways.source, func(reference string) {
 		if reference != fixture.Node {
@@ -96,7 +96,7 @@ func TestNoHint(t *testing.T) {
 	} {
 		p := publish(t)
 		told := 0
-		p.machine.bootstrap.Hints, p.ways.lease, p.machine.limits.hint = "https://fleet.example", &state.Lease{}, time.Hour
+		p.machine.bootstrap.Hints, p.ways.lease, p.machine.limits.hint = "https://fleet.example", &record.Lease{}, time.Hour
 		p.chooser.help.tell = func(context.Context, spec.Bootstrap, track.Way, []byte) error { told++; return nil }
 		c.change(p.boot)
 		p.chooser.help.hint(t.Context(), "x")

@@ -18,7 +18,7 @@ import (
 	"github.com/caisson-os/caisson/bootagent/boot/screen"
 	"github.com/caisson-os/caisson/bootagent/decide"
 	"github.com/caisson-os/caisson/bootagent/fetch/stage"
-	"github.com/caisson-os/caisson/bootagent/record/state"
+	"github.com/caisson-os/caisson/bootagent/record"
 	"github.com/caisson-os/caisson/bootagent/record/track"
 	"github.com/caisson-os/caisson/oci"
 	"github.com/caisson-os/caisson/oci/trust"
@@ -62,7 +62,7 @@ func TestTooLittleMemory(t *testing.T) {
 	var said bytes.Buffer
 	p.console = screen.Console{W: &said}
 	p.machine.limits.pause, p.machine.limits.hint = time.Millisecond, time.Hour
-	p.machine.bootstrap.Hints, p.ways.lease = "https://fleet.example", &state.Lease{}
+	p.machine.bootstrap.Hints, p.ways.lease = "https://fleet.example", &record.Lease{}
 	p.hasMemory(500<<20, stage.ForStart-1<<20)
 	p.overlay(1, p.layer("image").Overlay.Layer)
 	image := oci.Digest([]byte("image"))

@@ -15,6 +15,7 @@ import (
 	"github.com/caisson-os/caisson/bootagent/boot/kernel"
 	"github.com/caisson-os/caisson/bootagent/boot/root"
 	"github.com/caisson-os/caisson/bootagent/fetch/stage"
+	"github.com/caisson-os/caisson/bootagent/record"
 	"github.com/caisson-os/caisson/bootagent/record/state"
 	"github.com/caisson-os/caisson/bootagent/record/track"
 	"github.com/caisson-os/caisson/bootagent/sense/uptime"
@@ -50,7 +51,7 @@ type preparer struct {
 type prepared struct {
 	generation state.Generation
 	layer      spec.Layer
-	images     state.Images
+	images     record.Images
 	whenRead   map[string]verity.Hash // roots of the images that the kernel checks while they are read
 }
 

@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/caisson-os/caisson/bootagent/boot/screen"
-	"github.com/caisson-os/caisson/bootagent/record/state"
+	"github.com/caisson-os/caisson/bootagent/record"
 	"github.com/caisson-os/caisson/oci/trust"
 	"github.com/caisson-os/caisson/spec"
 )
@@ -26,7 +26,7 @@ func TestTheFailureScreen(t *testing.T) {
 			p.machine.limits.only = 0 // which ends the trying
 		}
 	})}
-	p.ways.lease = &state.Lease{Address: netip.MustParsePrefix("10.0.2.15/24")}
+	p.ways.lease = &record.Lease{Address: netip.MustParsePrefix("10.0.2.15/24")}
 	p.overlay(1, p.layer("image").Overlay.Layer)
 	p.machine.id = trust.Identity{MACs: []string{"52:54:00:00:00:01"}}
 	p.machine.bootstrap.Registry = "10.0.2.2:5000/metal-a"

@@ -31,7 +31,7 @@ import (
 	"github.com/caisson-os/caisson/bootagent/boot/identity"
 	"github.com/caisson-os/caisson/bootagent/boot/kernel"
 	"github.com/caisson-os/caisson/bootagent/boot/screen"
-	"github.com/caisson-os/caisson/bootagent/record/state"
+	"github.com/caisson-os/caisson/bootagent/record"
 	"github.com/caisson-os/caisson/bootagent/sense/uptime"
 	"github.com/caisson-os/caisson/bootagent/tell/events"
 	"github.com/caisson-os/caisson/bootagent/tpm"
@@ -86,7 +86,7 @@ type boot struct {
 	chooser  *chooser
 	choice   *choice
 	log      *tpm.Log
-	record   state.Boot
+	record   record.Boot
 }
 
 // newBoot returns a boot before its first stage: what its parts are to know is not known yet.

@@ -23,6 +23,7 @@ import (
 	"github.com/caisson-os/caisson/bootagent/boot/screen"
 	"github.com/caisson-os/caisson/bootagent/node"
 	"github.com/caisson-os/caisson/bootagent/node/session"
+	"github.com/caisson-os/caisson/bootagent/record"
 	"github.com/caisson-os/caisson/bootagent/record/state"
 	"github.com/caisson-os/caisson/bootagent/record/track"
 	"github.com/caisson-os/caisson/internal/digest"
@@ -206,7 +207,7 @@ func (v *victim) boot() (*spec.Status, error) {
 	if err != nil {
 		return nil, fmt.Errorf("loader: %w", err)
 	}
-	if err := state.SaveBoot(v.root+paths.RunBoot, &b.record); err != nil {
+	if err := record.SaveBoot(v.root+paths.RunBoot, &b.record); err != nil {
 		return nil, err
 	}
 	return v.node(func(ctx context.Context, n *node.Node) (*spec.Status, error) { return n.Apply(ctx) })
@@ -419,7 +420,7 @@ func (v *victim) settles(ends []uint64) error {
 		if err != nil {
 			return err
 		}
-		b, err := state.LoadBoot(v.root + paths.RunBoot)
+		b, err := record.LoadBoot(v.root + paths.RunBoot)
 		if err != nil {
 			return err
 		}

@@ -17,6 +17,7 @@ import (
 	"github.com/caisson-os/caisson/bootagent/boot/network/table"
 	"github.com/caisson-os/caisson/bootagent/boot/screen"
 	"github.com/caisson-os/caisson/bootagent/items/secrets"
+	"github.com/caisson-os/caisson/bootagent/record"
 	"github.com/caisson-os/caisson/bootagent/record/state"
 	"github.com/caisson-os/caisson/bootagent/record/track"
 	"github.com/caisson-os/caisson/internal/fault"
@@ -43,7 +44,7 @@ type ways struct {
 	resolv    string           // /etc/resolv.conf
 	secretDir string           // where secrets are opened; "" is the real place
 	net       *network.Network // nil until it is made
-	lease     *state.Lease     // the way to source
+	lease     *record.Lease    // the way to source
 	source    oci.Source
 	fleet     oci.Source // all that answered, where several did: one must not hide what another knows
 	heard     bool       // the registry has answered
@@ -119,7 +120,7 @@ const (
 
 // answered holds the answer of a registry or a medium for this node, by one way.
 type answered struct {
-	way    *state.Lease
+	way    *record.Lease
 	place  int // of the way, or of the medium, the preferred one first
 	source oci.Source
 	found  *track.Found
@@ -195,7 +196,7 @@ func (w *ways) askAll(ctx context.Context) (all []answered) {
 }
 
 // look asks a source by one way, and keeps no answer.
-func (w *ways) look(ctx context.Context, source oci.Source, way *state.Lease, place int) answered {
+func (w *ways) look(ctx context.Context, source oci.Source, way *record.Lease, place int) answered {
 	a, name := answered{way: way, place: place, source: source}, ""
 	f := w.of(source)
 	a.found, name, a.reason = w.claim(ctx, f, way, f.Look)
@@ -266,7 +267,7 @@ func (a *answered) compare(o *answered) int {
 
 // take asks the registry by one way from now on. only that way is used where there are
 // several.
-func (w *ways) take(way *state.Lease, only bool) (err error) {
+func (w *ways) take(way *record.Lease, only bool) (err error) {
 	if w.source != nil && w.lease != nil && w.lease.Interface == way.Interface && w.lease.Address == way.Address {
 		return nil
 	}
@@ -283,7 +284,7 @@ func (w *ways) take(way *state.Lease, only bool) (err error) {
 }
 
 // open reaches the registry by one way.
-func (w *ways) open(way *state.Lease, only bool) (oci.Source, error) {
+func (w *ways) open(way *record.Lease, only bool) (oci.Source, error) {
 	s, err := w.disk.folder.Load()
 	if err != nil {
 		return nil, err
@@ -310,7 +311,7 @@ func (w *ways) sync(ctx context.Context) (*track.Found, error) {
 }
 
 // claim asks so by one way. name is that of DHCP where the answer is to it.
-func (w *ways) claim(ctx context.Context, f *track.Tracker, way *state.Lease, ask asking) (found *track.Found, name string, err error) {
+func (w *ways) claim(ctx context.Context, f *track.Tracker, way *record.Lease, ask asking) (found *track.Found, name string, err error) {
 	found, err = ask(ctx)
 	if errors.Is(err, oci.ErrNotFound) && w.machine.id.Node == "" && way != nil && way.HostName != "" {
 		name = strings.ToLower(way.HostName)

@@ -8,7 +8,7 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/caisson-os/caisson/bootagent/record/state"
+	"github.com/caisson-os/caisson/bootagent/record"
 	"github.com/caisson-os/caisson/oci"
 	"github.com/caisson-os/caisson/oci/sign"
 	"github.com/caisson-os/caisson/spec"
@@ -78,7 +78,7 @@ func TestOneWayHidesNothing(t *testing.T) {
 				var all []answered
 				var media []string
 				for place, at := range order {
-					way := &state.Lease{Interface: []string{"site", "thief"}[at]}
+					way := &record.Lease{Interface: []string{"site", "thief"}[at]}
 					all = append(all, p.ways.look(t.Context(), places[at].Registry.Source(), way, place))
 					media = append(media, places[at].Registry.Ref().Layout)
 				}

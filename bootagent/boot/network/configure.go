@@ -16,7 +16,7 @@ import (
 
 	"github.com/caisson-os/caisson/bootagent/boot/network/lease"
 	"github.com/caisson-os/caisson/bootagent/boot/network/table"
-	"github.com/caisson-os/caisson/bootagent/record/state"
+	"github.com/caisson-os/caisson/bootagent/record"
 	"github.com/caisson-os/caisson/internal/fault"
 	"github.com/caisson-os/caisson/internal/stall"
 	"github.com/caisson-os/caisson/spec"
@@ -25,14 +25,14 @@ import (
 // configure gives an interface its address, and routes that differ from those of other
 // interfaces by their metric. A route names the address: so systemd-networkd knows the
 // address for one of DHCP when it takes over, see KeepConfiguration=.
-func configure(l *state.Lease, by uint8, metric uint32) error {
+func configure(l *record.Lease, by uint8, metric uint32) error {
 	return with(l.Interface, func(conn *rtnetlink.Conn, index uint32) error {
 		if err := addAddress(conn, index, l.Address); err != nil {
 			return fmt.Errorf("address %s on %s: %w", l.Address, l.Interface, err)
 		}
 		routes := l.Routes
 		if l.Gateway.IsValid() && !l.Gateway.IsUnspecified() {
-			routes = append(routes[:len(routes):len(routes)], state.LeaseRoute{To: netip.PrefixFrom(netip.IPv4Unspecified(), 0), Via: l.Gateway})
+			routes = append(routes[:len(routes):len(routes)], record.LeaseRoute{To: netip.PrefixFrom(netip.IPv4Unspecified(), 0), Via: l.Gateway})
 		}
 		for _, r := range routes {
 			of := route{to: r.To, via: r.Via, onLink: r.Via.IsValid() && !l.Address.Contains(r.Via), src: l.Address.Addr(), by: by, metric: metric}
@@ -110,7 +110,7 @@ func addRoute(conn *rtnetlink.Conn, index uint32, r route) error {
 }
 
 // drop takes the address of a way from its interface, and with it the routes that name it.
-func drop(l *state.Lease) error {
+func drop(l *record.Lease) error {
 	return with(l.Interface, func(conn *rtnetlink.Conn, index uint32) error {
 		err := conn.Address.Delete(address(index, l.Address))
 		return fault.In(fault.But(err, unix.EADDRNOTAVAIL), "take %s from %s", l.Address, l.Interface)
@@ -144,7 +144,7 @@ func (s seek) advertised(ctx context.Context, i spec.Interface, hear *lease.Adve
 	}); err != nil {
 		return err
 	}
-	l := &state.Lease{Interface: i.Name, MAC: table.MAC(i, s.Table.Interfaces), DNS: s.dns(), Search: slices.Clone(s.Table.Search)}
+	l := &record.Lease{Interface: i.Name, MAC: table.MAC(i, s.Table.Interfaces), DNS: s.dns(), Search: slices.Clone(s.Table.Search)}
 	if flags&lease.FlagManaged != 0 {
 		s.waits(errors.New("no answer to DHCPv6"))
 		return s.leased(ctx, *card, l, hear)
@@ -169,7 +169,7 @@ func (s seek) advertised(ctx context.Context, i spec.Interface, hear *lease.Adve
 }
 
 // heard adds what routers said of names on an interface.
-func heard(l *state.Lease, hear *lease.Advertised, index int) {
+func heard(l *record.Lease, hear *lease.Advertised, index int) {
 	dns, search := hear.Of(index)
 	l.DNS = append(l.DNS, dns...)
 	known := func(name string) bool { return slices.Contains(l.Search, name) }
@@ -178,7 +178,7 @@ func heard(l *state.Lease, hear *lease.Advertised, index int) {
 
 // leased is advertised by DHCPv6, asked until it answers, and again after half of the time
 // for which the address is preferred.
-func (s seek) leased(ctx context.Context, card net.Interface, l *state.Lease, hear *lease.Advertised) error {
+func (s seek) leased(ctx context.Context, card net.Interface, l *record.Lease, hear *lease.Advertised) error {
 	for {
 		p, half, found, err := lease.Address6(ctx, card, s.within)
 		if err == nil {
@@ -220,7 +220,7 @@ func (s seek) given(ctx context.Context, i spec.Interface) error {
 	if err := s.carrier(ctx, i); err != nil {
 		return err
 	}
-	l := &state.Lease{Interface: i.Name, MAC: table.MAC(i, s.Table.Interfaces), Static: true, DNS: s.dns(), Search: s.Table.Search}
+	l := &record.Lease{Interface: i.Name, MAC: table.MAC(i, s.Table.Interfaces), Static: true, DNS: s.dns(), Search: s.Table.Search}
 	var err error
 	if l.Address, err = netip.ParsePrefix(i.Addresses[0]); err != nil {
 		return err
@@ -343,7 +343,7 @@ func addressesOf(name string) (out []ofInterface, err error) {
 // lease makes a way of an interface by DHCPv4, and asks again after half of the lease, with
 // the same identifier: a loader that waits for its registry keeps its address. had holds what
 // the interface had before, nil for nothing.
-func (s seek) lease(ctx context.Context, i spec.Interface, had **state.Lease) error {
+func (s seek) lease(ctx context.Context, i spec.Interface, had **record.Lease) error {
 	if err := s.carrier(ctx, i); err != nil {
 		return err
 	}

@@ -16,7 +16,7 @@ import (
 
 	"github.com/caisson-os/caisson/bootagent/boot/network/lease"
 	"github.com/caisson-os/caisson/bootagent/boot/network/table"
-	"github.com/caisson-os/caisson/bootagent/record/state"
+	"github.com/caisson-os/caisson/bootagent/record"
 	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/test/itemtest"
 )
@@ -102,12 +102,12 @@ func TestALeaseIsKept(t *testing.T) {
 	if first.Address.String() != "192.0.2.9/24" {
 		t.Errorf("%+v", first)
 	}
-	comes(t, n, func(*state.Lease) bool { return leases.Load() >= 3 })
+	comes(t, n, func(*record.Lease) bool { return leases.Load() >= 3 })
 	if got := ip(t, "-4", "addr", "show", "client"); strings.Count(got, "inet ") != 1 || !strings.Contains(got, "192.0.2.9/24") {
 		t.Errorf("after two renewals: %s", got)
 	}
 	last.Store(10)
-	comes(t, n, func(l *state.Lease) bool { return l.Address.String() == "192.0.2.10/24" })
+	comes(t, n, func(l *record.Lease) bool { return l.Address.String() == "192.0.2.10/24" })
 	if got := ip(t, "-4", "addr", "show", "client"); strings.Count(got, "inet ") != 1 || !strings.Contains(got, "192.0.2.10/24") {
 		t.Errorf("after another address: %s", got)
 	}

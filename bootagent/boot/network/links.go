@@ -21,7 +21,7 @@ import (
 
 	"github.com/caisson-os/caisson/bootagent/boot/network/table"
 	"github.com/caisson-os/caisson/bootagent/items/item/netif"
-	"github.com/caisson-os/caisson/bootagent/record/state"
+	"github.com/caisson-os/caisson/bootagent/record"
 	"github.com/caisson-os/caisson/internal/fault"
 	"github.com/caisson-os/caisson/spec"
 )
@@ -314,7 +314,7 @@ func hasPartner(name string) (bool, error) {
 // Dial returns a function that connects by one way and no other, and asks the resolvers of
 // that way for names, one without a dot in its domains first: what another network says of
 // them is another's.
-func Dial(l *state.Lease, silence time.Duration) func(ctx context.Context, network, address string) (net.Conn, error) {
+func Dial(l *record.Lease, silence time.Duration) func(ctx context.Context, network, address string) (net.Conn, error) {
 	bind := func(_, _ string, c syscall.RawConn) error {
 		var bound error
 		err := c.Control(func(fd uintptr) { bound = unix.BindToDevice(int(fd), l.Interface) })
@@ -346,7 +346,7 @@ func Dial(l *state.Lease, silence time.Duration) func(ctx context.Context, netwo
 // Rename gives interfaces other names, and takes away those whose new name is "". The way
 // over them is returned as it is then. The kernel wants an interface down for that and
 // forgets its routes, so what it had is given to it again.
-func (n *Network) Rename(l *state.Lease, names map[string]string) (*state.Lease, error) {
+func (n *Network) Rename(l *record.Lease, names map[string]string) (*record.Lease, error) {
 	if len(names) == 0 {
 		return l, nil
 	}
@@ -397,7 +397,7 @@ func after(names map[string]string, name string) string {
 }
 
 // again brings what is below a way up and gives it what it had.
-func (n *Network) again(conn *rtnetlink.Conn, l *state.Lease) error {
+func (n *Network) again(conn *rtnetlink.Conn, l *record.Lease) error {
 	for _, i := range n.Under(l).Interfaces {
 		if err := errors.Join(setUp(conn, i), give(i), giveRoutes(i)); err != nil {
 			return fmt.Errorf("interface %s: %w", i.Name, err)

@@ -31,7 +31,7 @@ import (
 
 	"github.com/caisson-os/caisson/bootagent/boot/network/lease"
 	"github.com/caisson-os/caisson/bootagent/boot/network/table"
-	"github.com/caisson-os/caisson/bootagent/record/state"
+	"github.com/caisson-os/caisson/bootagent/record"
 	"github.com/caisson-os/caisson/internal/fault"
 	"github.com/caisson-os/caisson/internal/stall"
 	"github.com/caisson-os/caisson/spec"
@@ -52,7 +52,7 @@ type Network struct {
 	running sync.WaitGroup
 
 	mu      sync.Mutex
-	ways    []*state.Lease   // as they came
+	ways    []*record.Lease  // as they came
 	silent  map[string]error // interfaces that are not a way yet, and why
 	changed chan struct{}    // closed when one of both has changed
 }
@@ -96,7 +96,7 @@ func Start(t table.Table, o Options) (*Network, error) {
 			n.begin(ctx, i.Name, func(s seek) error { return s.given(ctx, i) })
 		}
 		if i.DHCP == spec.DHCPv4 || i.DHCP == spec.DHCPBoth {
-			var had *state.Lease
+			var had *record.Lease
 			n.begin(ctx, i.Name+" by DHCP", func(s seek) error { return s.lease(ctx, i, &had) })
 		}
 		if i.DHCP == spec.DHCPv6 || i.DHCP == spec.DHCPBoth {
@@ -145,10 +145,10 @@ func (s seek) waits(why error) {
 }
 
 // found adds the way, in the place of what it was before.
-func (s seek) found(l *state.Lease) {
+func (s seek) found(l *record.Lease) {
 	s.change(func() {
 		delete(s.silent, s.name)
-		is := func(w *state.Lease) bool {
+		is := func(w *record.Lease) bool {
 			return w.Interface == l.Interface && w.Address.Addr().Is4() == l.Address.Addr().Is4()
 		}
 		if i := slices.IndexFunc(s.ways, is); i >= 0 {
@@ -170,12 +170,12 @@ func (n *Network) change(do func()) {
 // Ways are those that there are, the one of the card with the address boot first; pending
 // is how many more there may soon be, and changed is closed when one comes or gives up.
 // A way whose interface has no carrier is not pending: nobody can answer there.
-func (n *Network) Ways(boot string) (ways []*state.Lease, pending int, changed <-chan struct{}) {
+func (n *Network) Ways(boot string) (ways []*record.Lease, pending int, changed <-chan struct{}) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	first := func(w *state.Lease) bool { return w.MAC == boot }
+	first := func(w *record.Lease) bool { return w.MAC == boot }
 	others := slices.DeleteFunc(slices.Clone(n.ways), first)
-	ways = append(slices.DeleteFunc(slices.Clone(n.ways), func(w *state.Lease) bool { return !first(w) }), others...)
+	ways = append(slices.DeleteFunc(slices.Clone(n.ways), func(w *record.Lease) bool { return !first(w) }), others...)
 	for name := range n.silent {
 		name, _, _ = strings.Cut(name, " ")
 		if up, err := hasCarrier(name); err == nil && up {
@@ -209,7 +209,7 @@ func (n *Network) Wait(ctx context.Context) error {
 
 // Under are the interface of a way and what that is made of, the way's own last. The new root
 // makes them again.
-func (n *Network) Under(l *state.Lease) spec.Network {
+func (n *Network) Under(l *record.Lease) spec.Network {
 	own := spec.Network{DNS: n.Table.DNS, Search: n.Table.Search}
 	for name := l.Interface; name != ""; {
 		i := slices.IndexFunc(n.Table.Interfaces, func(i spec.Interface) bool { return i.Name == name })
@@ -227,7 +227,7 @@ func (n *Network) Under(l *state.Lease) spec.Network {
 
 // Leave ends the search for ways and keeps one: the interfaces of the others lose the
 // addresses that they got here. The new root asks by itself where it wants them.
-func (n *Network) Leave(keep *state.Lease) error {
+func (n *Network) Leave(keep *record.Lease) error {
 	n.stop()
 	n.running.Wait()
 	var errs []error
@@ -240,7 +240,7 @@ func (n *Network) Leave(keep *state.Lease) error {
 }
 
 // Resolver writes what the loader's own /etc/resolv.conf says.
-func Resolver(file string, l *state.Lease) error {
+func Resolver(file string, l *record.Lease) error {
 	var text strings.Builder
 	for _, server := range l.DNS {
 		fmt.Fprintf(&text, "nameserver %s\n", server)

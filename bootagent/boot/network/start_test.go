@@ -17,7 +17,7 @@ import (
 	"time"
 
 	"github.com/caisson-os/caisson/bootagent/boot/network/table"
-	"github.com/caisson-os/caisson/bootagent/record/state"
+	"github.com/caisson-os/caisson/bootagent/record"
 	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/test/itemtest"
 )
@@ -124,7 +124,7 @@ func started(t *testing.T, tab table.Table, wires ...wire) *Network {
 }
 
 // comes waits for a way of an interface.
-func comes(t *testing.T, n *Network, is func(*state.Lease) bool) *state.Lease {
+func comes(t *testing.T, n *Network, is func(*record.Lease) bool) *record.Lease {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
 	defer cancel()
@@ -141,8 +141,8 @@ func comes(t *testing.T, n *Network, is func(*state.Lease) bool) *state.Lease {
 	}
 }
 
-func on(name string) func(*state.Lease) bool {
-	return func(l *state.Lease) bool { return l.Interface == name }
+func on(name string) func(*record.Lease) bool {
+	return func(l *record.Lease) bool { return l.Interface == name }
 }
 
 // TestAddressesThatAreGiven: a card has what the table says, also where nobody else is on

@@ -12,7 +12,7 @@ import (
 	"time"
 
 	"github.com/caisson-os/caisson/bootagent/fetch/stage"
-	"github.com/caisson-os/caisson/bootagent/record/state"
+	"github.com/caisson-os/caisson/bootagent/record"
 	"github.com/caisson-os/caisson/internal/digest"
 	"github.com/caisson-os/caisson/internal/paths"
 	"github.com/caisson-os/caisson/internal/verity"
@@ -70,7 +70,7 @@ func TestCheck(t *testing.T) {
 	if err := errors.Join(n.check(t), n.Stack()); err != nil {
 		t.Fatal(err)
 	}
-	b, err := state.LoadBoot(n.path(paths.NextRoot) + paths.RootBoot)
+	b, err := record.LoadBoot(n.path(paths.NextRoot) + paths.RootBoot)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -25,7 +25,7 @@ import (
 
 	"github.com/caisson-os/caisson/bootagent/boot/handover"
 	"github.com/caisson-os/caisson/bootagent/fetch/stage"
-	"github.com/caisson-os/caisson/bootagent/record/state"
+	"github.com/caisson-os/caisson/bootagent/record"
 	"github.com/caisson-os/caisson/bootagent/sense/uptime"
 	"github.com/caisson-os/caisson/internal/cms"
 	"github.com/caisson-os/caisson/internal/efivar"
@@ -64,11 +64,11 @@ func (r *Root) Stack() layers.Stack {
 }
 
 // Make makes the root, and fills in of its record what is of the root.
-func (r *Root) Make(record *state.Boot) error {
+func (r *Root) Make(made *record.Boot) error {
 	end := r.Trace.Begin("stack")
 	err := r.Stack().Mount()
 	if err != nil && len(r.WhenRead) > 0 { // a node whose tree has rotted boots
-		record.Images = state.Images{Why: err.Error()}
+		made.Images = record.Images{Why: err.Error()}
 		if err = r.ReadAll(err); err == nil {
 			r.WhenRead = nil
 			err = r.Stack().Mount()
@@ -87,10 +87,10 @@ func (r *Root) Make(record *state.Boot) error {
 	}
 	var id [16]byte
 	rand.Read(id[:])
-	record.RootID, record.Node, record.Layer = hex.EncodeToString(id[:]), r.Node.Overlay.Node, *r.Layer
-	record.Lease, record.Network, record.ReadOnly, record.Watchdog = r.Node.Lease, r.Node.Network, r.Node.ReadOnly,
+	made.RootID, made.Node, made.Layer = hex.EncodeToString(id[:]), r.Node.Overlay.Node, *r.Layer
+	made.Lease, made.Network, made.ReadOnly, made.Watchdog = r.Node.Lease, r.Node.Network, r.Node.ReadOnly,
 		int64(r.Node.Watchdog.Seconds())
-	record.Wrote, record.Originals = wrote, r.Node.Originals
+	made.Wrote, made.Originals = wrote, r.Node.Originals
 	return nil
 }
 
@@ -102,7 +102,7 @@ var ErrInMemory = errors.New("they are in memory")
 // kernel is to check while they are read, and what the record says of them all. trees is
 // asked for layers with roots alone; its error says why the kernel can check nothing.
 func Check(ctx context.Context, staged stage.Stager, layer spec.Layer,
-	trees func() (*stage.Trees, error)) (whenRead map[string]verity.Hash, noted state.Images, err error) {
+	trees func() (*stage.Trees, error)) (whenRead map[string]verity.Hash, noted record.Images, err error) {
 	why := errors.New("the layer names no hash trees")
 	if len(layer.Roots) > 0 {
 		staged.Trees, why = trees()

@@ -21,6 +21,7 @@ import (
 
 	"github.com/caisson-os/caisson/bootagent/boot/handover"
 	"github.com/caisson-os/caisson/bootagent/fetch/stage"
+	"github.com/caisson-os/caisson/bootagent/record"
 	"github.com/caisson-os/caisson/bootagent/record/state"
 	"github.com/caisson-os/caisson/bootagent/sense/uptime"
 	"github.com/caisson-os/caisson/bootagent/tpm"
@@ -34,7 +35,7 @@ import (
 // Next is the root that a soft-reboot leads to.
 type Next struct {
 	Pair     Pair
-	Boot     *state.Boot // of the root that runs
+	Boot     *record.Boot // of the root that runs
 	State    *state.Folder
 	Store    *layers.Store
 	Missing  []spec.Blob // images that are not in the store yet
@@ -43,7 +44,7 @@ type Next struct {
 	Say      func(format string, args ...any)
 
 	whenRead map[string]verity.Hash // of Check
-	images   state.Images
+	images   record.Images
 	readAll  func(why error) error
 
 	under string       // prefix of every path, for tests
@@ -101,14 +102,14 @@ func (n *Next) Stack() (err error) {
 		WhenRead: n.whenRead, ReadAll: n.readAll, Node: handover.Node{Overlay: n.Pair.Overlay, State: n.State,
 			Disk: n.Boot.Disk != "", Watchdog: time.Duration(n.Boot.Watchdog) * time.Second, Unproven: n.Unproven,
 			UUID: n.UUID, Lease: n.Boot.Lease, Network: n.Boot.Network, Say: n.Say, SecretsLater: true}}
-	record := state.Boot{Mode: n.Boot.Mode, Disk: n.Boot.Disk, DiskTrouble: n.Boot.DiskTrouble,
+	boot := record.Boot{Mode: n.Boot.Mode, Disk: n.Boot.Disk, DiskTrouble: n.Boot.DiskTrouble,
 		Source: spec.SourceCached, Sync: spec.SyncBehind, SyncDetail: n.Boot.SyncDetail,
 		Generation: n.Pair.Generation, Upper: paths.RootUpper, Images: n.images,
-		Live: state.Live{Asked: n.Boot.Live.Asked, Had: n.Boot.Live.Had, Began: n.Boot.Live.Began, Counts: n.Boot.Live.Counts}}
+		Live: record.Live{Asked: n.Boot.Live.Asked, Had: n.Boot.Live.Had, Began: n.Boot.Live.Began, Counts: n.Boot.Live.Counts}}
 	if n.Unproven { // what the registry has, as far as is known
-		record.Sync, record.SyncDetail = spec.SyncCurrent, ""
+		boot.Sync, boot.SyncDetail = spec.SyncCurrent, ""
 		if n.Boot.Sync != spec.SyncUnreachable {
-			record.Source = spec.SourceFetched
+			boot.Source = spec.SourceFetched
 		}
 	}
 	core, err := spec.RootID(n.Pair.Overlay, n.Pair.Generation.Layer)
@@ -116,7 +117,7 @@ func (n *Next) Stack() (err error) {
 		return err
 	}
 	tpm.LogOf(n.under, n.Say).Add(spec.Measured{Event: spec.MeasuredSoftReboot, Layer: n.Pair.Generation.Layer, Core: core})
-	if err := made.Make(&record); err != nil {
+	if err := made.Make(&boot); err != nil {
 		return err
 	}
 	for _, dir := range []string{"/dev", "/proc", "/sys", "/run"} { // systemd moves its own there
@@ -132,8 +133,8 @@ func (n *Next) Stack() (err error) {
 		return fmt.Errorf("show the writable part at %s: %w", upper, err)
 	}
 	fault.Say(n.Say, fault.In(n.startWanted(), "the next root does not start what devices want"))
-	record.Trace, record.Wrote = steps.Steps(), append(record.Wrote, paths.RootBoot)
-	if err := state.SaveBoot(at+paths.RootBoot, &record); err != nil {
+	boot.Trace, boot.Wrote = steps.Steps(), append(boot.Wrote, paths.RootBoot)
+	if err := record.SaveBoot(at+paths.RootBoot, &boot); err != nil {
 		return err
 	}
 	return n.unmount() // the root holds what it is made of, and systemd has less to end
@@ -165,7 +166,7 @@ type Pair struct {
 
 // Class says how a node that runs an overlay on the root of a record gets to the root of a
 // pair with another layer, and why it is not less.
-func Class(boot *state.Boot, running *spec.Overlay, to Pair) (class, why string) {
+func Class(boot *record.Boot, running *spec.Overlay, to Pair) (class, why string) {
 	class, why = spec.RootMove(&boot.Layer, to.Layer)
 	for _, e := range spec.Changes(running, to.Overlay) {
 		if e.Part != spec.PartLayer && spec.Worse(e.Class, class) {

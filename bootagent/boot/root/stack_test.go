@@ -16,6 +16,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/caisson-os/caisson/bootagent/record"
 	"github.com/caisson-os/caisson/bootagent/record/state"
 	"github.com/caisson-os/caisson/internal/paths"
 	"github.com/caisson-os/caisson/layers"
@@ -79,8 +80,8 @@ func newNext(t *testing.T) *Next {
 	layer := &spec.Layer{Version: "2", Images: []spec.Image{{Name: "base", MediaType: "application/vnd.caisson.image.v1.squashfs", Blob: spec.Blob{Digest: digest, Size: int64(len(data))}}}}
 	return &Next{Pair: Pair{Generation: state.Generation{Generation: 2, Overlay: "sha256:o", Layer: "sha256:l"}, Layer: layer,
 		Overlay: &spec.Overlay{Core: spec.Core{Fleet: "metal-a", Node: "superhost", Persist: []string{"/home"}}}},
-		Boot: &state.Boot{Mode: spec.ModeNetboot, RootID: "before", Disk: "/dev/vda1", SyncDetail: "waits", Watchdog: 60,
-			Lease: &state.Lease{Interface: "eth0", MAC: "52:54:00:00:00:01"}, Live: state.Live{Counts: state.Counts{Fetches: map[string]uint64{"ok": 3}}}},
+		Boot: &record.Boot{Mode: spec.ModeNetboot, RootID: "before", Disk: "/dev/vda1", SyncDetail: "waits", Watchdog: 60,
+			Lease: &record.Lease{Interface: "eth0", MAC: "52:54:00:00:00:01"}, Live: record.Live{Counts: record.Counts{Fetches: map[string]uint64{"ok": 3}}}},
 		State: folder, Store: store, Unproven: true, Say: t.Logf, under: dir}
 }
 
@@ -129,28 +130,28 @@ func TestStack(t *testing.T) {
 	}
 
 	// The record of the root that runs is the other one until this one is entered.
-	if err := state.SaveBoot(n.path(paths.RunBoot), n.Boot); err != nil {
+	if err := record.SaveBoot(n.path(paths.RunBoot), n.Boot); err != nil {
 		t.Fatal(err)
 	}
-	if b, err := state.LoadRecord(n.under); err != nil || b.RootID != "before" {
+	if b, err := record.Load(n.under); err != nil || b.RootID != "before" {
 		t.Errorf("before: %+v, %v", b, err)
 	}
 	if err := os.MkdirAll(filepath.Dir(at+paths.RunBoot), 0o755); err != nil { // as systemd brings /run along
 		t.Fatal(err)
 	}
-	if err := state.SaveBoot(at+paths.RunBoot, n.Boot); err != nil {
+	if err := record.SaveBoot(at+paths.RunBoot, n.Boot); err != nil {
 		t.Fatal(err)
 	}
-	b, err := state.LoadRecord(at)
+	b, err := record.Load(at)
 	if err != nil || b.RootID == "before" || b.Generation.Generation != 2 || b.Layer.Version != "2" || b.Sync != spec.SyncCurrent || b.Node != "superhost" ||
 		b.Lease == nil || b.Live.Counts.Fetches["ok"] != 3 || b.Disk != "/dev/vda1" || b.Watchdog != 60 || b.Upper != paths.RootUpper {
 		t.Fatalf("entered: %+v, %v", b, err)
 	}
 	b.Live.Asked = 7
-	if err := state.SaveBoot(at+paths.RunBoot, b); err != nil {
+	if err := record.SaveBoot(at+paths.RunBoot, b); err != nil {
 		t.Fatal(err)
 	}
-	if b, err = state.LoadRecord(at); err != nil || b.Live.Asked != 7 {
+	if b, err = record.Load(at); err != nil || b.Live.Asked != 7 {
 		t.Errorf("what the new root has noted: %+v, %v", b, err)
 	}
 	if err := n.Clear(); err != nil {
@@ -165,7 +166,7 @@ func TestStack(t *testing.T) {
 // memory in common.
 func TestStackInMemory(t *testing.T) {
 	n := newNext(t)
-	n.Boot.Disk, n.UUID, n.Boot.Live = "", "4c4c4544-0000-2010-8020-80c04f202020", state.Live{Had: "what it had", Began: "what it began with"}
+	n.Boot.Disk, n.UUID, n.Boot.Live = "", "4c4c4544-0000-2010-8020-80c04f202020", record.Live{Had: "what it had", Began: "what it began with"}
 	var ids []string
 	for range 2 {
 		if err := n.Stack(); err != nil {
@@ -177,7 +178,7 @@ func TestStackInMemory(t *testing.T) {
 			t.Fatal(err)
 		}
 		ids = append(ids, string(id))
-		if b, err := state.LoadBoot(at + paths.RootBoot); err != nil || b.Disk != "" || b.Live.Had != "what it had" || b.Live.Began != "what it began with" || b.Images.WhenRead != nil {
+		if b, err := record.LoadBoot(at + paths.RootBoot); err != nil || b.Disk != "" || b.Live.Had != "what it had" || b.Live.Began != "what it began with" || b.Images.WhenRead != nil {
 			t.Errorf("its record: %+v, %v", b, err)
 		}
 		if _, err := os.Stat(at + "/etc/systemd/system/caisson-deadline.timer"); err != nil {
@@ -219,28 +220,28 @@ func TestStackThatFails(t *testing.T) {
 
 func TestClass(t *testing.T) {
 	for name, c := range map[string]struct {
-		change func(*state.Boot, *Pair)
+		change func(*record.Boot, *Pair)
 		class  string
 	}{
-		"another package": {func(*state.Boot, *Pair) {}, spec.ClassSoftReboot},
-		"and a parameter": {func(_ *state.Boot, p *Pair) {
+		"another package": {func(*record.Boot, *Pair) {}, spec.ClassSoftReboot},
+		"and a parameter": {func(_ *record.Boot, p *Pair) {
 			p.Overlay.Items.Sysctl = []spec.Sysctl{{Key: "vm/swappiness", Value: "1"}}
 		}, spec.ClassSoftReboot},
-		"and kernel arguments": {func(_ *state.Boot, p *Pair) { p.Overlay.KernelArgs = []string{"quiet"} }, spec.ClassKexec},
-		"and persisted paths":  {func(_ *state.Boot, p *Pair) { p.Overlay.Persist = []string{"/home"} }, spec.ClassReboot},
-		"another kernel":       {func(_ *state.Boot, p *Pair) { p.Layer.Kernel.Release = "7" }, spec.ClassKexec},
-		"no state disk":        {func(b *state.Boot, _ *Pair) { b.Disk = "" }, spec.ClassSoftReboot},
-		"paths and arguments": {func(_ *state.Boot, p *Pair) {
+		"and kernel arguments": {func(_ *record.Boot, p *Pair) { p.Overlay.KernelArgs = []string{"quiet"} }, spec.ClassKexec},
+		"and persisted paths":  {func(_ *record.Boot, p *Pair) { p.Overlay.Persist = []string{"/home"} }, spec.ClassReboot},
+		"another kernel":       {func(_ *record.Boot, p *Pair) { p.Layer.Kernel.Release = "7" }, spec.ClassKexec},
+		"no state disk":        {func(b *record.Boot, _ *Pair) { b.Disk = "" }, spec.ClassSoftReboot},
+		"paths and arguments": {func(_ *record.Boot, p *Pair) {
 			p.Overlay.Persist, p.Overlay.KernelArgs = []string{"/home"}, []string{"quiet"}
 		}, spec.ClassKexec},
-		"a build and arguments": {func(_ *state.Boot, p *Pair) {
+		"a build and arguments": {func(_ *record.Boot, p *Pair) {
 			p.Layer.Kernel.Digest, p.Overlay.KernelArgs = "sha256:other", []string{"quiet"}
 		}, spec.ClassKexec},
-		"a disk that can be read": {func(b *state.Boot, _ *Pair) { b.ReadOnly = true }, spec.ClassReboot},
-		"begun before":            {func(_ *state.Boot, p *Pair) { p.Generation.Attempts = 1 }, spec.ClassReboot},
+		"a disk that can be read": {func(b *record.Boot, _ *Pair) { b.ReadOnly = true }, spec.ClassReboot},
+		"begun before":            {func(_ *record.Boot, p *Pair) { p.Generation.Attempts = 1 }, spec.ClassReboot},
 	} {
 		layer := spec.Layer{Arch: "amd64", Packages: []spec.InstalledPackage{{Name: "systemd", Version: "257"}}}
-		b, p := &state.Boot{Disk: "/dev/vda1", Layer: layer}, Pair{Overlay: &spec.Overlay{Core: spec.Core{Layer: "b"}}, Layer: &layer}
+		b, p := &record.Boot{Disk: "/dev/vda1", Layer: layer}, Pair{Overlay: &spec.Overlay{Core: spec.Core{Layer: "b"}}, Layer: &layer}
 		next := layer
 		p.Layer = &next
 		c.change(b, &p)

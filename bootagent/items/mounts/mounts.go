@@ -112,7 +112,7 @@ func (i *Item) Check(ctx context.Context) ([]spec.Drift, error) {
 			d.From, d.Action = p.now.String(), spec.ActionChange
 		}
 		switch {
-		case errors.Is(err, errDeferred):
+		case errors.Is(err, ErrMissingDevice):
 			d.Action, d.Reason = spec.ActionDefer, err.Error()
 		case err != nil:
 			d.Action, d.Reason = spec.ActionRefuse, err.Error()
@@ -167,7 +167,7 @@ func (i *Item) plan(w spec.Mount, t table, entries map[string]item.Entry) (plan,
 	if p.options.bind == 0 {
 		p.helper = i.helper(w.Type)
 		if p.helper == "" && slices.Contains(spec.NetworkTypes, w.Type) {
-			return p, fmt.Errorf("the program mount.%s is %w: the layer needs its package", w.Type, errDeferred)
+			return p, fmt.Errorf("the program mount.%s is %w: the layer needs its package", w.Type, ErrMissingDevice)
 		}
 	}
 	if busy {

@@ -345,7 +345,7 @@ func (o *options) numbers() error {
 			}
 			number, err := item.Number(of[0], name)
 			if err != nil {
-				return fmt.Errorf("%s %q is %w", of[1], name, errDeferred)
+				return fmt.Errorf("%s %q is %w", of[1], name, ErrMissingDevice)
 			}
 			words[n] = key + "=" + number
 		}

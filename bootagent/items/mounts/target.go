@@ -177,10 +177,8 @@ func needs(w spec.Mount, target string) bool {
 var virtual = []string{"tmpfs", "ramfs", "hugetlbfs", "proc", "sysfs", "devtmpfs", "devpts", "cgroup2", "debugfs",
 	"tracefs", "securityfs", "bpf", "mqueue", "configfs", "pstore", "efivarfs", "fusectl", "binfmt_misc"}
 
-var errDeferred = ErrMissingDevice
-
 // source returns the source for mount(2): the device behind a tag, or the device as
-// it is. It is errDeferred while it is not there.
+// it is. It is ErrMissingDevice while it is not there.
 func (i *Item) source(w spec.Mount, o options) (string, error) {
 	if path, tagged, err := TaggedDevice(i.dev, w.Device); tagged {
 		return path, err

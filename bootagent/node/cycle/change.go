@@ -122,8 +122,8 @@ func (e made) act(ctx context.Context, c *Cycle, _ record.Snapshot, step decide.
 	switch step.Act {
 	case decide.DeferToBoot:
 		// Something else of it could not even be begun, as a file of a user who is not there before it.
-		why := &state.ForBoot{Overlay: e.next.Generation.Overlay, Reason: e.result.Err.Error()}
-		if err := errors.Join(c.Owner.Note(func(l *state.Live) { l.ForBoot = why }), c.Owner.EndTrial(),
+		why := &record.ForBoot{Overlay: e.next.Generation.Overlay, Reason: e.result.Err.Error()}
+		if err := errors.Join(c.Owner.Note(func(l *record.Live) { l.ForBoot = why }), c.Owner.EndTrial(),
 			c.Look.Wait(e.next, "a reboot: "+e.result.Err.Error())); err != nil {
 			return nil, nil, err
 		}
@@ -206,7 +206,7 @@ func (c *Cycle) unkept(ctx context.Context, why error) error {
 func (c *Cycle) moved(ctx context.Context, next *track.Found, result items.Result) (*spec.Status, error) {
 	c.Log.RecordChanges(result, next.Generation.Generation, fmt.Sprint("generation ", next.Generation.Generation))
 	c.Effect.Services.Note(&next.Overlay)
-	fault.Say(c.Log.Say, c.Owner.Note(func(l *state.Live) { l.TakenBack, l.Without = nil, nil })) // it is written again with what follows
+	fault.Say(c.Log.Say, c.Owner.Note(func(l *record.Live) { l.TakenBack, l.Without = nil, nil })) // it is written again with what follows
 	if err := c.Effect.Retire(ctx, result); err != nil {
 		return nil, err
 	}
@@ -248,8 +248,8 @@ func (c *Cycle) takenBack(ctx context.Context, e made, step decide.Step) (*spec.
 	if step.Name != "cut-short" { // which is not a failure
 		c.Log.Note(next.Generation, result.Err, spec.Event{Event: spec.EventTakenBack, Transition: step.Name, Did: did,
 			Console: events.Console(events.Kmsg)})
-		err = c.Owner.Note(func(l *state.Live) {
-			l.TakenBack = &state.TakenBack{Generation: next.Generation.Generation, Reason: step.Why}
+		err = c.Owner.Note(func(l *record.Live) {
+			l.TakenBack = &record.TakenBack{Generation: next.Generation.Generation, Reason: step.Why}
 		})
 	}
 	if err := errors.Join(err, c.Owner.SetSync(spec.SyncBehind, step.Why)); err != nil {
@@ -277,7 +277,7 @@ func (c *Cycle) await(ctx context.Context, next *track.Found, result items.Resul
 		return nil, errors.Join(err, c.unkept(ctx, err))
 	}
 	c.Log.Say("generation %d is undone unless 'caisson-agent confirm' is called within %d s", next.Generation.Generation, within)
-	if err := c.Owner.Note(func(l *state.Live) { l.TakenBack = nil }); err != nil {
+	if err := c.Owner.Note(func(l *record.Live) { l.TakenBack = nil }); err != nil {
 		return nil, err
 	}
 	return c.Look.Report(next, result)
@@ -402,7 +402,7 @@ func (c *Cycle) ReturnTo(ctx context.Context, h spec.Hold, choose operate.Choice
 		return st, errors.Join(err, c.Owner.Commit(record.Change{State: func(s *state.State) { *s = *was }, Urgent: record.Verdict}))
 	}
 	c.Log.RecordChanges(result, to.Generation, h.Kind)
-	noted := c.Owner.Note(func(l *state.Live) { l.TakenBack, l.Without = nil, nil })
+	noted := c.Owner.Note(func(l *record.Live) { l.TakenBack, l.Without = nil, nil })
 	if err := errors.Join(noted, c.Owner.SetSync(spec.SyncBehind, state.SayHold(&h)), c.Effect.Root.Arrive(next.Generation)); err != nil {
 		return nil, err
 	}

@@ -77,7 +77,7 @@ func (c *Cycle) cycle(ctx context.Context, e event) (st *spec.Status, err error)
 		}
 		step = c.Decided.Next(f)
 		if step.Act.Changes() {
-			c.Owner.Remember(func(l *state.Live) { metrics.CountTransition(&l.Counts, step.Name) })
+			c.Owner.Remember(func(l *record.Live) { metrics.CountTransition(&l.Counts, step.Name) })
 		}
 		e, st, err = e.act(ctx, c, now, step)
 		if e == nil || err != nil {
@@ -200,7 +200,7 @@ func (c *Cycle) sync(ctx context.Context) (*spec.Status, error) {
 		}
 		sync, detail = c.Destination.Axis(t.next)
 	}
-	noted := c.Owner.Note(func(l *state.Live) {
+	noted := c.Owner.Note(func(l *record.Live) {
 		l.Asked = time.Now().Unix()
 		metrics.CountFetch(&l.Counts, t.fault, time.Now())
 		same := t.before != nil && t.next != nil && t.before.Generation.Overlay == t.next.Generation.Overlay

@@ -179,7 +179,7 @@ func (e inEffect) act(ctx context.Context, c *Cycle, now record.Snapshot, step d
 	case decide.None:
 	case decide.Renumber:
 		if a := now.Boot.Live.Applied; a == nil || !a.Same(e.next.Generation) {
-			err = c.Owner.Note(func(l *state.Live) { l.Applied = &e.next.Generation })
+			err = c.Owner.Note(func(l *record.Live) { l.Applied = &e.next.Generation })
 		}
 	case decide.EndDeadline:
 		err = c.Effect.EndDeadline()
@@ -225,7 +225,7 @@ func (c *Cycle) goBack(ctx context.Context, e *judged, step decide.Step) (next e
 	if step.Act == decide.BackLive {
 		return last(c.backLive(ctx, good, failed, why))
 	}
-	if err := c.Owner.Note(func(l *state.Live) { l.Stuck = "" }); err != nil {
+	if err := c.Owner.Note(func(l *record.Live) { l.Stuck = "" }); err != nil {
 		return nil, nil, err
 	}
 	class, reason, err := c.Destination.Reboot(ctx)
@@ -237,7 +237,7 @@ func (c *Cycle) goBack(ctx context.Context, e *judged, step decide.Step) (next e
 
 // backLive puts in effect again what ran before.
 func (c *Cycle) backLive(ctx context.Context, good *track.Found, failed state.Generation, why string) (*spec.Status, error) {
-	if err := c.Owner.Note(func(l *state.Live) { l.Applied, l.Stuck = &good.Generation, "" }); err != nil {
+	if err := c.Owner.Note(func(l *record.Live) { l.Applied, l.Stuck = &good.Generation, "" }); err != nil {
 		return nil, err
 	}
 	if err := durable.Remove(c.Effect.Path(paths.RunGates)); err != nil {
@@ -266,7 +266,7 @@ func (c *Cycle) remainBroken(ctx context.Context, e *judged, step decide.Step) (
 			events.With("why", why), events.Transition(step.Name))
 		c.Log.Note(j.Found.Generation, nil, spec.Event{Event: spec.EventGateFailed, Transition: step.Name, Why: why,
 			Did: "goes on with it: there is nothing better", Console: events.Console(events.Kmsg)})
-		if err := c.Owner.Note(func(l *state.Live) { l.Stuck = why }); err != nil {
+		if err := c.Owner.Note(func(l *record.Live) { l.Stuck = why }); err != nil {
 			return nil, err
 		}
 	}

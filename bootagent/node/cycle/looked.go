@@ -211,7 +211,7 @@ func (e answered) act(ctx context.Context, c *Cycle, _ record.Snapshot, step dec
 		if err := c.settle(ctx, inEffect{next: e.next, rests: true}); err != nil {
 			return nil, nil, err
 		}
-		if err := c.Owner.Note(func(l *state.Live) { l.TakenBack = nil }); err != nil {
+		if err := c.Owner.Note(func(l *record.Live) { l.TakenBack = nil }); err != nil {
 			return nil, nil, err
 		}
 		return last(c.Look.Watch(ctx, e.next, step.Why))

@@ -15,6 +15,7 @@ import (
 
 	"github.com/caisson-os/caisson/bootagent/decide"
 	"github.com/caisson-os/caisson/bootagent/fetch/stage"
+	"github.com/caisson-os/caisson/bootagent/record"
 	"github.com/caisson-os/caisson/bootagent/record/state"
 	"github.com/caisson-os/caisson/bootagent/record/track"
 	"github.com/caisson-os/caisson/internal/paths"
@@ -168,7 +169,7 @@ func (d *Destination) NoteHad(found *track.Found) error {
 	if err != nil {
 		return err
 	}
-	return d.Owner.Note(func(l *state.Live) { l.Had = had })
+	return d.Owner.Note(func(l *record.Live) { l.Had = had })
 }
 
 // Axis is the sync axis after the registry was asked.

@@ -45,7 +45,7 @@ func (m *machine) Say(format string, args ...any) {
 	m.did = append(m.did, fmt.Sprintf(format, args...))
 }
 
-func going(t *testing.T, b *state.Boot) (*Destination, *machine) {
+func going(t *testing.T, b *record.Boot) (*Destination, *machine) {
 	t.Helper()
 	folder, err := state.Open(t.TempDir())
 	if err == nil {
@@ -65,7 +65,7 @@ func going(t *testing.T, b *state.Boot) (*Destination, *machine) {
 func TestReboot(t *testing.T) {
 	fault := errors.New("systemd refuses")
 	for _, err := range []error{nil, fault} {
-		d, m := going(t, &state.Boot{Mode: spec.ModeAttached})
+		d, m := going(t, &record.Boot{Mode: spec.ModeAttached})
 		m.err = err
 		class, why, got := d.Reboot(t.Context())
 		if class != spec.ClassReboot || !errors.Is(got, err) || !slices.Equal(m.did, []string{"a reboot: " + why, "reboot"}) ||
@@ -77,7 +77,7 @@ func TestReboot(t *testing.T) {
 
 // Where the next boot runs what runs, as when what waited was rejected, nothing is said of the way.
 func TestNoWay(t *testing.T) {
-	d, _ := going(t, &state.Boot{Mode: spec.ModeNetboot})
+	d, _ := going(t, &record.Boot{Mode: spec.ModeNetboot})
 	d.Tracker = new(track.Tracker)
 	if said := d.SayMove(new(track.Found)); said != "" {
 		t.Errorf("it says %q", said)
@@ -88,7 +88,7 @@ func TestNoWay(t *testing.T) {
 func TestRejected(t *testing.T) {
 	g := state.Generation{Generation: 2, Overlay: "o", Layer: "l", Attempts: state.MaxAttempts}
 	for _, runs := range []bool{false, true} {
-		b := &state.Boot{Mode: "netboot"}
+		b := &record.Boot{Mode: "netboot"}
 		if runs {
 			b.Generation = g
 		}
@@ -98,14 +98,14 @@ func TestRejected(t *testing.T) {
 		}
 	}
 	failed := state.Generation{Generation: 2, Failed: "x", Again: time.Now().Unix() + 60}
-	if d, _ := going(t, new(state.Boot)); d.Rejected(failed) != "x" || !strings.Contains(RejectedText(failed, "x"), "it is tried again at ") {
+	if d, _ := going(t, new(record.Boot)); d.Rejected(failed) != "x" || !strings.Contains(RejectedText(failed, "x"), "it is tried again at ") {
 		t.Error(d.Rejected(failed))
 	}
 }
 
 // What the registry had first in a boot is kept, whatever it has later.
 func TestNoteHad(t *testing.T) {
-	d, _ := going(t, new(state.Boot))
+	d, _ := going(t, new(record.Boot))
 	found := func(layer string) *track.Found {
 		f := new(track.Found)
 		f.Overlay.Layer = layer
@@ -119,7 +119,7 @@ func TestNoteHad(t *testing.T) {
 
 // Bytes of one layer add up over its attempts.
 func TestBytes(t *testing.T) {
-	d, _ := going(t, new(state.Boot))
+	d, _ := going(t, new(record.Boot))
 	for _, b := range []spec.Bytes{{Fetched: 3, Had: 1}, {}, {Fetched: 4}} {
 		if err := d.noteBytes(t.Context(), "a", b); err != nil {
 			t.Fatal(err)
@@ -132,7 +132,7 @@ func TestBytes(t *testing.T) {
 
 // Of two who fetch a layer neither forgets what the other one has brought.
 func TestBytesOfSeveral(t *testing.T) {
-	d, _ := going(t, new(state.Boot))
+	d, _ := going(t, new(record.Boot))
 	var all sync.WaitGroup
 	for range 8 {
 		all.Go(func() {
@@ -151,7 +151,7 @@ func TestBytesOfSeveral(t *testing.T) {
 
 // Of what waits for a reboot the first line that is not ours counts.
 func TestOthersWait(t *testing.T) {
-	d, _ := going(t, new(state.Boot))
+	d, _ := going(t, new(record.Boot))
 	for text, want := range map[string]string{"": "", RebootMark + "generation 2\n": "",
 		RebootMark + "x\nlinux-image-6.1\nother\n": "linux-image-6.1"} {
 		if err := os.MkdirAll(filepath.Dir(d.path(paths.RebootReasons)), 0o755); err != nil {

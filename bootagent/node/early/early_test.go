@@ -58,7 +58,7 @@ func starting(t *testing.T) (*Early, *told) {
 		t.Fatal(err)
 	}
 	log := new(told)
-	boot := &state.Boot{Source: spec.SourceFetched, Live: state.Live{Began: "r"}}
+	boot := &record.Boot{Source: spec.SourceFetched, Live: record.Live{Began: "r"}}
 	return &Early{Dir: t.TempDir(), Kernel: "k", Owner: record.New(folder, boot, filepath.Join(t.TempDir(), "boot.json")),
 		Within: time.Minute, Log: log, Journal: itemtest.Journal(t, t.TempDir()),
 		Items: func(*track.Found) []item.Item { return nil },

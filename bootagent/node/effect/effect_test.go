@@ -56,7 +56,7 @@ func running(t *testing.T, s *state.State, g state.Generation) *Effect {
 	if err != nil {
 		t.Fatal(err)
 	}
-	o := record.New(folder, &state.Boot{Mode: "netboot", Generation: g}, filepath.Join(t.TempDir(), "boot.json"))
+	o := record.New(folder, &record.Boot{Mode: "netboot", Generation: g}, filepath.Join(t.TempDir(), "boot.json"))
 	root := &stacked.Root{Dir: dir, ID: "r", Owner: o, Say: t.Logf, Store: func() (*layers.Store, error) { return layers.OpenStore(store) }}
 	ef := &Effect{Last: func() spec.Status { return spec.Status{} }, Clock: still{true}, Within: time.Minute,
 		Table: Table{Dir: dir, Owner: o, Folder: folder, Root: root, Log: still{}}}
@@ -79,7 +79,7 @@ func TestWayBack(t *testing.T) {
 		ef := running(t, &state.State{Current: c.best, Trial: &state.Trial{Generation: tried, Boot: "k"}}, tried)
 		now, err := ef.Owner.Read()
 		if err == nil {
-			err = ef.Owner.Note(func(l *state.Live) { l.Applied = c.applied })
+			err = ef.Owner.Note(func(l *record.Live) { l.Applied = c.applied })
 		}
 		if err != nil {
 			t.Fatal(err)

@@ -8,6 +8,8 @@ import (
 	"fmt"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/caisson-os/caisson/bootagent/decide"
 	"github.com/caisson-os/caisson/bootagent/items"
 	"github.com/caisson-os/caisson/bootagent/node/stacked"
@@ -19,7 +21,6 @@ import (
 	"github.com/caisson-os/caisson/internal/paths"
 	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/spec/rules"
-	"golang.org/x/sys/unix"
 )
 
 // BeginTrial saves that a change is on trial, before anything of it is made, where that was decided;
@@ -88,8 +89,8 @@ func (ef *Effect) PutTrialBack(ctx context.Context, s *state.State, reason strin
 		ef.Log.Say("%s: %v", why, result.Err) // it drifts, and the next look mends it
 	}
 	if step.Act == decide.Withhold {
-		err := ef.Owner.Commit(record.Change{Boot: func(b *state.Boot) {
-			b.Live.Without = &state.Without{Overlay: tried.Generation.Overlay, Generation: tried.Generation.Generation,
+		err := ef.Owner.Commit(record.Change{Boot: func(b *record.Boot) {
+			b.Live.Without = &record.Without{Overlay: tried.Generation.Overlay, Generation: tried.Generation.Generation,
 				Reason: reason, Kept: tried.Kept}
 			stacked.SetGeneration(b, tried.Generation)
 		}})
@@ -162,7 +163,7 @@ func (ef *Effect) GoTo(g state.Generation) error {
 	if err := durable.Remove(ef.Path(paths.RunGates)); err != nil {
 		return err
 	}
-	return ef.Owner.Note(func(l *state.Live) {
+	return ef.Owner.Note(func(l *record.Live) {
 		if l.Applied, l.Stuck = &g, ""; cameWith {
 			l.Applied = nil
 		}

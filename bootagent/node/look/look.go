@@ -81,7 +81,7 @@ func (l *Look) follow(found *track.Found) error {
 	if trouble != "" && trouble != had.Trouble {
 		l.Effect.Log.Record("unprotected", events.With("why", trouble))
 	}
-	l.Owner.Remember(func(live *state.Live) { live.Protection.Trouble = trouble })
+	l.Owner.Remember(func(live *record.Live) { live.Protection.Trouble = trouble })
 	return nil
 }
 
@@ -90,7 +90,7 @@ func (l *Look) noteUp(st *spec.Status, found *track.Found) {
 	if l.Owner.Boot().Live.Up {
 		return
 	}
-	l.Owner.Remember(func(live *state.Live) { live.Up = true })
+	l.Owner.Remember(func(live *record.Live) { live.Up = true })
 	e := spec.Event{Event: spec.EventUp, Why: "health " + string(st.Health)}
 	if detail := say.Worst(st); detail != "" {
 		e.Why += ": " + detail
@@ -153,7 +153,7 @@ func (l *Look) Report(found *track.Found, result items.Result) (*spec.Status, er
 		v.Boot = l.Owner.Boot()
 		status := v.Status()
 		l.noteUp(status, found)
-		l.Owner.Remember(func(live *state.Live) {
+		l.Owner.Remember(func(live *record.Live) {
 			if l.Effect.Begun() { // what a root lacks that has just come up is not drift
 				metrics.CountDrift(&live.Counts, status.Drift, last.Drift)
 			}
@@ -167,7 +167,7 @@ func (l *Look) Report(found *track.Found, result items.Result) (*spec.Status, er
 		if said || trouble == l.Owner.Boot().Live.MetricsTrouble {
 			return status, l.Keep(status)
 		}
-		l.Owner.Remember(func(live *state.Live) { live.MetricsTrouble = trouble }) // which the status is to say, too
+		l.Owner.Remember(func(live *record.Live) { live.MetricsTrouble = trouble }) // which the status is to say, too
 		last = *status
 	}
 }
@@ -178,7 +178,7 @@ func (l *Look) Keep(status *spec.Status) error {
 	if len(status.LeftOut) > 0 && l.Effect.Last().Overlay != status.Overlay {
 		l.Effect.Log.Say("generation %d: %s", status.Generation, spec.LeftOut(status.LeftOut))
 	}
-	if err := l.Owner.Note(func(live *state.Live) { say.NoteAxes(live, status, time.Now()) }); err != nil {
+	if err := l.Owner.Note(func(live *record.Live) { say.NoteAxes(live, status, time.Now()) }); err != nil {
 		return err
 	}
 	kept := *status

@@ -47,7 +47,7 @@ func (*machine) Listen(string) error          { return nil }
 func (m *machine) Corrupt() ([]string, error) { return m.corrupt, nil }
 
 // looking returns what looks at a node with a state and the record of its boot.
-func looking(t *testing.T, s *state.State, b *state.Boot) (*Look, *machine) {
+func looking(t *testing.T, s *state.State, b *record.Boot) (*Look, *machine) {
 	t.Helper()
 	folder, err := state.Open(t.TempDir())
 	if err == nil {
@@ -87,7 +87,7 @@ func (l *Look) text(t *testing.T, name string) string {
 // An image of which the kernel met a wrong block is noted once, and the next boot reads it; the others it
 // need not read. A look beside another process leaves the note out.
 func TestImagesThatTheKernelFoundWrong(t *testing.T) {
-	b := &state.Boot{Images: state.Images{WhenRead: []string{"a", "b"}},
+	b := &record.Boot{Images: record.Images{WhenRead: []string{"a", "b"}},
 		Layer: spec.Layer{Images: []spec.Image{{Name: "base", Blob: spec.Blob{Digest: "b"}}}}}
 	l, m := looking(t, &state.State{}, b)
 	m.corrupt = []string{"b"}
@@ -119,7 +119,7 @@ func TestImagesThatTheKernelFoundWrong(t *testing.T) {
 // goes with the last one.
 func TestOthersWaitForARebootToo(t *testing.T) {
 	staged := gen(2)
-	l, _ := looking(t, &state.State{Staged: &staged}, &state.Boot{})
+	l, _ := looking(t, &state.State{Staged: &staged}, &record.Boot{})
 	const theirs, ours = "linux-image-amd64\n", "caisson: generation 2\n"
 	for _, step := range []struct {
 		name, has string // before
@@ -158,7 +158,7 @@ func TestOthersWaitForARebootToo(t *testing.T) {
 
 // Metrics leave no file behind where they were written before.
 func TestMetricsAreMoved(t *testing.T) {
-	l, _ := looking(t, &state.State{MetricsFile: "/old.prom"}, &state.Boot{})
+	l, _ := looking(t, &state.State{MetricsFile: "/old.prom"}, &record.Boot{})
 	for _, name := range []string{"/old.prom", "/other.prom"} {
 		if err := os.WriteFile(l.Effect.Path(name), []byte("x"), 0o644); err != nil {
 			t.Fatal(err)
@@ -177,7 +177,7 @@ func TestMetricsAreMoved(t *testing.T) {
 
 // That a boot came up is noted once, with the worst that is said of it.
 func TestABootThatCameUpIsNotedOnce(t *testing.T) {
-	l, m := looking(t, &state.State{}, &state.Boot{})
+	l, m := looking(t, &state.State{}, &record.Boot{})
 	for range 2 {
 		l.noteUp(&spec.Status{Health: spec.HealthOK}, &track.Found{Generation: gen(3)})
 	}
@@ -188,7 +188,7 @@ func TestABootThatCameUpIsNotedOnce(t *testing.T) {
 
 // The code of a rescue is shown to root who asks, and is in no file that others may read.
 func TestTheCodeIsRoots(t *testing.T) {
-	l, _ := looking(t, &state.State{}, &state.Boot{})
+	l, _ := looking(t, &state.State{}, &record.Boot{})
 	if s, err := l.rescue(true); s != nil || err != nil {
 		t.Errorf("where no rescue key counts and nobody was let in: %+v, %v", s, err)
 	}
@@ -214,7 +214,7 @@ func TestTheCodeIsRoots(t *testing.T) {
 
 // What tells of changes is what this process hears of, or what the service heard of at last.
 func TestHintsOfTheService(t *testing.T) {
-	l, _ := looking(t, &state.State{}, &state.Boot{})
+	l, _ := looking(t, &state.State{}, &record.Boot{})
 	l.Effect.Last = func() spec.Status {
 		return spec.Status{Items: []spec.ItemStatus{{Name: "mount", Hints: []string{"mountinfo"}}}}
 	}

@@ -13,6 +13,7 @@ import (
 	"github.com/caisson-os/caisson/bootagent/fetch/stage"
 	"github.com/caisson-os/caisson/bootagent/items"
 	"github.com/caisson-os/caisson/bootagent/items/units"
+	"github.com/caisson-os/caisson/bootagent/record"
 	"github.com/caisson-os/caisson/bootagent/record/state"
 	"github.com/caisson-os/caisson/bootagent/record/track"
 	"github.com/caisson-os/caisson/bootagent/rescue"
@@ -85,7 +86,7 @@ func (l *Look) cannot(o *spec.Overlay) ([]spec.Drift, error) {
 }
 
 // profiles are those of AppArmor that are not as the layer says.
-func profiles(b *state.Boot) []spec.Drift {
+func profiles(b *record.Boot) []spec.Drift {
 	drift, err := root.CheckProfiles(b.Layer.AppArmor)
 	if err != nil {
 		drift = append(drift, spec.Drift{Item: "apparmor", Key: "profiles", Action: spec.ActionRefuse, Reason: err.Error()})
@@ -160,7 +161,7 @@ func (l *Look) noteImages(g state.Generation) {
 			sound = append(sound, image)
 		}
 	}
-	l.Owner.Remember(func(l *state.Live) { l.Corrupt = live.Corrupt })
+	l.Owner.Remember(func(l *record.Live) { l.Corrupt = live.Corrupt })
 	if slices.Equal(sound, live.Sound) {
 		return
 	}
@@ -172,7 +173,7 @@ func (l *Look) noteImages(g state.Generation) {
 		l.Effect.Log.Say("the next boot reads all images: %v", err)
 		return
 	}
-	l.Owner.Remember(func(l *state.Live) { l.Sound = sound })
+	l.Owner.Remember(func(l *record.Live) { l.Sound = sound })
 }
 
 // Units is the systemd that runs the node.

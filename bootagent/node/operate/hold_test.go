@@ -27,7 +27,7 @@ func TestHolds(t *testing.T) {
 		t.Fatal(err)
 	}
 	var said []string
-	h := &Holds{Owner: record.New(folder, new(state.Boot), filepath.Join(t.TempDir(), "boot.json")), By: "ann",
+	h := &Holds{Owner: record.New(folder, new(record.Boot), filepath.Join(t.TempDir(), "boot.json")), By: "ann",
 		Log: func(event string, fields ...events.Field) {
 			for _, f := range fields {
 				if f.Name != "until" {
@@ -70,7 +70,7 @@ func TestHolds(t *testing.T) {
 
 // Nothing is written down that was not kept.
 func TestWhatIsNotKeptIsNotSaid(t *testing.T) {
-	h := &Holds{Owner: record.New(state.View(filepath.Join(t.TempDir(), "none")), new(state.Boot), ""),
+	h := &Holds{Owner: record.New(state.View(filepath.Join(t.TempDir(), "none")), new(record.Boot), ""),
 		Log: func(event string, _ ...events.Field) { t.Errorf("said: %s", event) }}
 	if h.Freeze("", 0) == nil || h.Pause("", 0) == nil {
 		t.Error("it was kept")

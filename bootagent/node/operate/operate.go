@@ -278,7 +278,7 @@ func (op *Operations) Phase(now record.Snapshot, runs *state.Generation) (decide
 
 // forgotten reports whether a root may have been tried by a boot that remembers nothing: the
 // registry had it when this machine started, as far as is known, and something else came up.
-func forgotten(live *state.Live, root string) bool {
+func forgotten(live *record.Live, root string) bool {
 	return live.Had == "" || live.Had == root && live.Began != root
 }
 

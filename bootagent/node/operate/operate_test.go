@@ -44,7 +44,7 @@ func operating(t *testing.T, last spec.Status) (*Operations, *told) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	o := record.New(folder, &state.Boot{Mode: spec.ModeAttached}, filepath.Join(t.TempDir(), "boot.json"))
+	o := record.New(folder, &record.Boot{Mode: spec.ModeAttached}, filepath.Join(t.TempDir(), "boot.json"))
 	ef := &effect.Effect{Last: func() spec.Status { return last }, Table: effect.Table{Dir: dir, Owner: o, Folder: folder, Log: log}}
 	ef.Scopes.Root = "r"
 	up := func() time.Duration { return time.Minute }
@@ -91,7 +91,7 @@ func TestPhase(t *testing.T) {
 		}
 	}
 	op, _ = operating(t, spec.Status{})
-	now = record.Snapshot{State: &state.State{Staged: &g}, Boot: &state.Boot{Mode: "netboot", Generation: g}}
+	now = record.Snapshot{State: &state.State{Staged: &g}, Boot: &record.Boot{Mode: "netboot", Generation: g}}
 	if is, err := op.Phase(now, &g); err != nil || is.Phase != decide.Entering {
 		t.Errorf("%s, %v", is.Phase, err)
 	}
@@ -102,14 +102,14 @@ func TestPhase(t *testing.T) {
 func TestForgotten(t *testing.T) {
 	for _, c := range []struct {
 		name string
-		live state.Live
+		live record.Live
 		want bool
 	}{
-		{"nothing is known", state.Live{}, true},
-		{"another one was there", state.Live{Had: "b"}, false},
-		{"it was there, and did not come up", state.Live{Had: "a", Began: "b"}, true},
-		{"it was there, and what came up is not known", state.Live{Had: "a"}, true},
-		{"it came up, and was left since", state.Live{Had: "a", Began: "a"}, false},
+		{"nothing is known", record.Live{}, true},
+		{"another one was there", record.Live{Had: "b"}, false},
+		{"it was there, and did not come up", record.Live{Had: "a", Began: "b"}, true},
+		{"it was there, and what came up is not known", record.Live{Had: "a"}, true},
+		{"it came up, and was left since", record.Live{Had: "a", Began: "a"}, false},
 	} {
 		if got := forgotten(&c.live, "a"); got != c.want {
 			t.Errorf("%s: %v", c.name, got)

@@ -29,7 +29,6 @@ import (
 	"time"
 
 	"github.com/caisson-os/caisson/bootagent/record"
-	"github.com/caisson-os/caisson/bootagent/record/state"
 	"github.com/caisson-os/caisson/bootagent/sense/watch/bpf"
 	"github.com/caisson-os/caisson/bootagent/tell/events"
 	"github.com/caisson-os/caisson/internal/durable"
@@ -367,13 +366,13 @@ func (p *Protection) Protect(keys []string) error {
 	}
 	both := slices.Concat(had.Keys, keys)
 	slices.Sort(both)
-	if err := p.Owner.Note(func(l *state.Live) { l.Protection.Keys = slices.Compact(both) }); err != nil {
+	if err := p.Owner.Note(func(l *record.Live) { l.Protection.Keys = slices.Compact(both) }); err != nil {
 		return err
 	}
 	if err := bpf.Protect(cgroup, keys); err != nil {
 		return fmt.Errorf("%w (it needs Linux 6.1 and cgroup v2)", err)
 	}
-	err = p.Owner.Note(func(l *state.Live) {
+	err = p.Owner.Note(func(l *record.Live) {
 		l.Protection.Keys = keys
 		l.Refused = slices.DeleteFunc(l.Refused, func(r spec.RefusedWrite) bool { return !slices.Contains(keys, r.Key) })
 	})
@@ -431,7 +430,7 @@ func (p *Protection) NoteRefused(list []spec.RefusedWrite) error {
 				events.With("to", r.Value), events.With("count", r.Count), events.With("rival", r.Rival), events.With("why", "it is protected"))
 		}
 	}
-	return p.Owner.Note(func(l *state.Live) { l.Refused = live.Refused })
+	return p.Owner.Note(func(l *record.Live) { l.Refused = live.Refused })
 }
 
 // program is a rival without the number of its process: one that is started again and

@@ -18,7 +18,7 @@ import (
 // process is; parameters that are not protected have none.
 func TestRefusedWrites(t *testing.T) {
 	const key = "vm/swappiness"
-	boot, file := &state.Boot{Live: state.Live{Protection: state.Protection{Keys: []string{key}}}}, filepath.Join(t.TempDir(), "boot.json")
+	boot, file := &record.Boot{Live: record.Live{Protection: record.Protection{Keys: []string{key}}}}, filepath.Join(t.TempDir(), "boot.json")
 	records := 0
 	p := &Protection{Root: t.TempDir(), Owner: record.New(state.View(t.TempDir()), boot, file), Log: func(string, ...events.Field) { records++ }}
 	at := time.Unix(600, 0)
@@ -31,7 +31,7 @@ func TestRefusedWrites(t *testing.T) {
 	}); err != nil {
 		t.Fatal(err)
 	}
-	b, err := state.LoadBoot(file)
+	b, err := record.LoadBoot(file)
 	if err != nil || len(b.Live.Refused) != 2 || b.Live.Refused[0].Count != 3 || b.Live.Refused[1].Count != 1 || records != 3 {
 		t.Errorf("%+v, %d records, %v", b, records, err)
 	}
@@ -49,7 +49,7 @@ func TestRefusedWrites(t *testing.T) {
 
 // A directory of a test has no kernel to ask, and what is in trouble protects nothing.
 func TestWithoutAKernel(t *testing.T) {
-	boot := &state.Boot{Live: state.Live{Protection: state.Protection{Keys: []string{"vm/swappiness"}, Trouble: "no cgroup"}}}
+	boot := &record.Boot{Live: record.Live{Protection: record.Protection{Keys: []string{"vm/swappiness"}, Trouble: "no cgroup"}}}
 	p := &Protection{Root: t.TempDir(), Owner: record.New(state.View(t.TempDir()), boot, "")}
 	if err := p.Protect([]string{"vm/other"}); err != nil || p.Exempt(1) != nil || p.Protected() != nil || p.Kernel() {
 		t.Errorf("%v, %v", err, p.Protected())

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/caisson-os/caisson/bootagent/items"
+	"github.com/caisson-os/caisson/bootagent/record"
 	"github.com/caisson-os/caisson/bootagent/record/journal"
 	"github.com/caisson-os/caisson/bootagent/record/state"
 	"github.com/caisson-os/caisson/bootagent/tell/events"
@@ -65,7 +66,7 @@ func (n *Session) RecordChanges(result items.Result, generation uint64, why stri
 			}
 		}
 		n.log().Changes(waited, generation, events.WhyWaited)
-		n.Owner.Remember(func(l *state.Live) { metrics.CountCorrections(&l.Counts, drifted, last) })
+		n.Owner.Remember(func(l *record.Live) { metrics.CountCorrections(&l.Counts, drifted, last) })
 		changes = drifted
 	}
 	n.log().Changes(changes, generation, why)

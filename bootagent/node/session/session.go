@@ -21,6 +21,8 @@ import (
 	"strings"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/caisson-os/caisson/bootagent/boot/identity"
 	"github.com/caisson-os/caisson/bootagent/decide"
 	"github.com/caisson-os/caisson/bootagent/items/item"
@@ -37,7 +39,6 @@ import (
 	"github.com/caisson-os/caisson/oci"
 	"github.com/caisson-os/caisson/oci/trust"
 	"github.com/caisson-os/caisson/spec"
-	"golang.org/x/sys/unix"
 )
 
 // Service names the actor of changes for which nobody asked.
@@ -94,7 +95,7 @@ func (o Options) Source(b spec.Bootstrap, way track.Way) (oci.Source, error) {
 // Session is an open node. Close releases its lock.
 type Session struct {
 	Options Options
-	Boot    *state.Boot
+	Boot    *record.Boot
 	Owner   *record.Owner // of Boot and of the state in Folder
 	Lost    error         // why originals of earlier boots are not known
 	Unbound error         // why there is no Tracker: no key is trusted yet
@@ -163,7 +164,7 @@ func (n *Session) Close() error {
 }
 
 func (n *Session) open(bootstrap *spec.Bootstrap, openJournal func(string, item.Scopes) (*journal.Journal, error)) (err error) {
-	n.Boot, err = state.LoadRecord(n.Options.Root)
+	n.Boot, err = record.Load(n.Options.Root)
 	if errors.Is(err, fs.ErrNotExist) {
 		n.Boot, err = n.Attached()
 	}
@@ -239,12 +240,12 @@ func (n *Session) trusts(bootstrap *spec.Bootstrap) error {
 
 // Attached stands for the boot record on a host that caisson did not boot. Its
 // root lives as long as the host's installation.
-func (n *Session) Attached() (*state.Boot, error) {
+func (n *Session) Attached() (*record.Boot, error) {
 	id, err := os.ReadFile(n.Path("/etc/machine-id"))
 	if err != nil {
 		return nil, fmt.Errorf("attached mode needs a machine-id: %w", err)
 	}
-	return &state.Boot{Mode: spec.ModeAttached, RootID: strings.TrimSpace(string(id)), Sync: spec.SyncUnreachable,
+	return &record.Boot{Mode: spec.ModeAttached, RootID: strings.TrimSpace(string(id)), Sync: spec.SyncUnreachable,
 		SyncDetail: "the registry was not asked since this host started"}, nil
 }
 
@@ -263,7 +264,7 @@ func (n *Session) adopt() error {
 	if err := n.Journal.Record(late...); err != nil {
 		return fmt.Errorf("keep the originals of this root: %w", err)
 	}
-	return n.Owner.Commit(record.Change{Boot: func(b *state.Boot) { b.Originals = nil }})
+	return n.Owner.Commit(record.Change{Boot: func(b *record.Boot) { b.Originals = nil }})
 }
 
 func (n *Session) readScopes() (item.Scopes, error) {

@@ -136,7 +136,7 @@ func (so *Soak) BeginGates(ctx context.Context, step decide.Step, g state.Genera
 	if err := so.Owner.EndTrial(); err != nil { // it was reached, or confirmed
 		return err
 	}
-	if err := so.Owner.Note(func(l *state.Live) { l.Applied, l.Stuck = &g, "" }); err != nil {
+	if err := so.Owner.Note(func(l *record.Live) { l.Applied, l.Stuck = &g, "" }); err != nil {
 		return err
 	}
 	r := gate.Record{Root: so.Root, Overlay: g.Overlay, Began: gate.Seconds(so.Up()), Reach: reach}
@@ -158,7 +158,7 @@ func (so *Soak) EndGates() error {
 		return err
 	}
 	if l := so.Owner.Boot().Live; l.Applied != nil || l.Stuck != "" {
-		if err := so.Owner.Note(func(l *state.Live) { l.Applied, l.Stuck = nil, "" }); err != nil {
+		if err := so.Owner.Note(func(l *record.Live) { l.Applied, l.Stuck = nil, "" }); err != nil {
 			return err
 		}
 	}

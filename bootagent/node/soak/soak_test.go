@@ -34,7 +34,7 @@ func (l *told) Note(_ state.Generation, _ error, e spec.Event) {
 func (*told) Say(string, ...any) {}
 
 // soaking returns what a node judges that runs a generation, and what it wrote down.
-func soaking(t *testing.T, s *state.State, b *state.Boot, runs state.Generation, checks ...spec.HealthCheck) (*Soak, *told) {
+func soaking(t *testing.T, s *state.State, b *record.Boot, runs state.Generation, checks ...spec.HealthCheck) (*Soak, *told) {
 	t.Helper()
 	folder, err := state.Open(t.TempDir())
 	if err == nil {
@@ -63,7 +63,7 @@ func gen(n uint64) state.Generation {
 func TestWhatIsJudged(t *testing.T) {
 	g := gen(2)
 	trial := &state.Trial{Generation: g, Boot: "k"}
-	so, log := soaking(t, &state.State{Trial: trial, Staged: &g}, &state.Boot{Mode: "netboot"}, g,
+	so, log := soaking(t, &state.State{Trial: trial, Staged: &g}, &record.Boot{Mode: "netboot"}, g,
 		spec.HealthCheck{Name: "c", Timeout: 5, Interval: 5, Soak: 30})
 	if j, err := so.Judging(); err != nil || j != nil {
 		t.Fatalf("%+v, %v", j, err)
@@ -104,7 +104,7 @@ func TestCompared(t *testing.T) {
 		decide.Absolve: "does not hold it against the generation, and takes it again when the registry answers"} {
 		was, rejected := gen(2), gen(2)
 		rejected.Failed = "not reached"
-		so, log := soaking(t, &state.State{Doubted: &was, Staged: &rejected}, &state.Boot{Sync: spec.SyncCurrent}, gen(1))
+		so, log := soaking(t, &state.State{Doubted: &was, Staged: &rejected}, &record.Boot{Sync: spec.SyncCurrent}, gen(1))
 		if err := so.Compared(decide.Step{Act: act, Name: "n", Why: "w"}); err != nil {
 			t.Fatal(err)
 		}
@@ -122,7 +122,7 @@ func TestCompared(t *testing.T) {
 // Checks that go on being looked at degrade what runs by what they found last on this root.
 func TestUnwell(t *testing.T) {
 	g := gen(1)
-	so, _ := soaking(t, &state.State{}, &state.Boot{}, g, spec.HealthCheck{Name: "a", Watch: true},
+	so, _ := soaking(t, &state.State{}, &record.Boot{}, g, spec.HealthCheck{Name: "a", Watch: true},
 		spec.HealthCheck{Name: "b", Watch: true}, spec.HealthCheck{Name: "c"})
 	found, err := so.Running()
 	if err != nil {
@@ -146,13 +146,13 @@ func TestWhatABootHasToShow(t *testing.T) {
 	g, before := gen(2), gen(1)
 	for _, c := range []struct {
 		name string
-		boot state.Boot
+		boot record.Boot
 		want string
 	}{
-		{"reached", state.Boot{Mode: "netboot", Source: spec.SourceFetched, Generation: g, Live: state.Live{Began: "r"}}, ""},
-		{"by a soft-reboot", state.Boot{Mode: "netboot", Source: spec.SourceFetched, Generation: g, Upper: paths.RootUpper}, ""},
-		{"nobody answered", state.Boot{Mode: "netboot", Source: "kept", Generation: g}, "all of it"},
-		{"attached", state.Boot{Mode: spec.ModeAttached, Generation: g}, ""},
+		{"reached", record.Boot{Mode: "netboot", Source: spec.SourceFetched, Generation: g, Live: record.Live{Began: "r"}}, ""},
+		{"by a soft-reboot", record.Boot{Mode: "netboot", Source: spec.SourceFetched, Generation: g, Upper: paths.RootUpper}, ""},
+		{"nobody answered", record.Boot{Mode: "netboot", Source: "kept", Generation: g}, "all of it"},
+		{"attached", record.Boot{Mode: spec.ModeAttached, Generation: g}, ""},
 	} {
 		s := &state.State{Current: &before, Staged: &g}
 		so, _ := soaking(t, s, &c.boot, g)

@@ -76,16 +76,16 @@ func (o otherLayer) Error() string { return string(o) }
 // Layer is the layer whose images this root is made of.
 func (r *Root) Layer() string { return layerOf(r.Owner.Boot()) }
 
-func layerOf(b *state.Boot) string { return cmp.Or(b.Live.Stacked, b.Generation.Layer) }
+func layerOf(b *record.Boot) string { return cmp.Or(b.Live.Stacked, b.Generation.Layer) }
 
 // SetGeneration notes in the record of a boot by which generation its root goes. Its layer may be
 // another one than the root is made of.
-func SetGeneration(b *state.Boot, g state.Generation) { b.Live.Stacked, b.Generation = layerOf(b), g }
+func SetGeneration(b *record.Boot, g state.Generation) { b.Live.Stacked, b.Generation = layerOf(b), g }
 
 // Arrive notes that this root runs a generation that is older than the one that it came up
 // with.
 func (r *Root) Arrive(at state.Generation) error {
-	return r.Owner.Commit(record.Change{Boot: func(b *state.Boot) {
+	return r.Owner.Commit(record.Change{Boot: func(b *record.Boot) {
 		if b.Mode != spec.ModeAttached {
 			SetGeneration(b, at)
 		}

@@ -31,7 +31,7 @@ func newRoot(t *testing.T, mode spec.Mode) (*Root, string) {
 		t.Fatal(err)
 	}
 	file, store := filepath.Join(t.TempDir(), "boot.json"), t.TempDir()
-	boot := &state.Boot{Mode: mode, RootID: "r", Generation: state.Generation{Layer: layer("a")}}
+	boot := &record.Boot{Mode: mode, RootID: "r", Generation: state.Generation{Layer: layer("a")}}
 	boot.Layer.Version = "1"
 	return &Root{Dir: t.TempDir(), ID: "r", Alone: true, Owner: record.New(folder, boot, file), Say: t.Logf,
 		Store: func() (*layers.Store, error) { return layers.OpenStore(store) }}, file
@@ -61,7 +61,7 @@ func TestLayersHere(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if b, err := state.LoadBoot(file); err != nil || b.Generation != *s.Current || r.Layer() != layer("a") {
+	if b, err := record.LoadBoot(file); err != nil || b.Generation != *s.Current || r.Layer() != layer("a") {
 		t.Errorf("it goes by %+v and is made of %s, %v", b, r.Layer(), err)
 	}
 }
@@ -72,7 +72,7 @@ func TestAttached(t *testing.T) {
 	if err := r.Arrive(state.Generation{Layer: layer("b")}); err != nil || !r.RunsHere(layer("c")) {
 		t.Error(err)
 	}
-	if b, err := state.LoadBoot(file); err != nil || b.Generation.Layer != layer("a") {
+	if b, err := record.LoadBoot(file); err != nil || b.Generation.Layer != layer("a") {
 		t.Errorf("%+v, %v", b, err)
 	}
 }

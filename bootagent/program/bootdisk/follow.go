@@ -23,6 +23,7 @@ import (
 	"github.com/caisson-os/caisson/bootagent/boot/disk"
 	"github.com/caisson-os/caisson/bootagent/boot/loader"
 	"github.com/caisson-os/caisson/bootagent/node/session"
+	"github.com/caisson-os/caisson/bootagent/record"
 	"github.com/caisson-os/caisson/bootagent/record/state"
 	"github.com/caisson-os/caisson/internal/cli"
 	"github.com/caisson-os/caisson/internal/digest"
@@ -70,7 +71,7 @@ func Follow(ctx context.Context, o session.Options, seen string) (string, error)
 // toSee returns the digest of the kept fleet:current that is to be followed, "" for none.
 // That is where the node has no disk, and while this boot has yet to show that it is good.
 func toSee(o session.Options) (string, error) {
-	boot, err := state.LoadRecord(o.Root)
+	boot, err := record.Load(o.Root)
 	if errors.Is(err, fs.ErrNotExist) {
 		return "", nil // caisson did not boot this host
 	}
@@ -113,7 +114,7 @@ func noteLoader(ctx context.Context, o session.Options, was, why loader.Why) err
 	if err != nil {
 		return err
 	}
-	noted := n.Owner.Note(func(l *state.Live) {
+	noted := n.Owner.Note(func(l *record.Live) {
 		if l.Loader, l.Ahead = why.Text, ""; why.Ahead {
 			l.Loader, l.Ahead = "", why.Text
 		}
@@ -122,7 +123,7 @@ func noteLoader(ctx context.Context, o session.Options, was, why loader.Why) err
 }
 
 // noted returns the reason that the live record holds.
-func noted(live *state.Live) loader.Why {
+func noted(live *record.Live) loader.Why {
 	if live.Ahead != "" {
 		return loader.Why{Text: live.Ahead, Ahead: true}
 	}

@@ -186,10 +186,7 @@ func (s *State) Clone() *State {
 	c.Rejected, c.Fleet.Reject, c.Lost, c.Proof.MACs = slices.Clone(s.Rejected), slices.Clone(s.Fleet.Reject),
 		slices.Clone(s.Lost), slices.Clone(s.Proof.MACs)
 	for _, g := range []**Generation{&c.Current, &c.Previous, &c.Staged, &c.Ahead, &c.Doubted} {
-		if *g != nil {
-			copied := **g
-			*g = &copied
-		}
+		*g = copied(*g)
 	}
 	c.Earlier = slices.Clone(s.Earlier)
 	c.Hold, c.Paused, c.Trial, c.Early = copied(s.Hold), copied(s.Paused), copied(s.Trial), copied(s.Early)
@@ -258,9 +255,7 @@ func (s *State) Kept() []Generation {
 			kept = append(kept, *g)
 		}
 	}
-	slices.SortFunc(kept, func(a, b Generation) int {
-		return cmp.Or(cmp.Compare(b.Epoch, a.Epoch), cmp.Compare(b.Generation, a.Generation))
-	})
+	slices.SortFunc(kept, func(a, b Generation) int { return b.Floor().Compare(a.Floor()) })
 	return kept
 }
 

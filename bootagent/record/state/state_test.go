@@ -284,11 +284,3 @@ func TestGolden(t *testing.T) {
 			return fmt.Appendf(nil, "%s%08x\",%s", sumField, crc32.Checksum(body, castagnoli), body)
 		}})
 }
-
-// TestGoldenBoot: so is the boot record, which a soft-reboot hands to the agent of another layer.
-func TestGoldenBoot(t *testing.T) {
-	golden.Check(t, golden.Document{File: "testdata/golden/boot.json", Page: "../../../docs/formats/node-files.md", New: new(Boot),
-		Types: []reflect.Type{reflect.TypeFor[Boot](), reflect.TypeFor[Images](), reflect.TypeFor[Live](), reflect.TypeFor[ForBoot](), reflect.TypeFor[Protection](), reflect.TypeFor[Without](),
-			reflect.TypeFor[Counts](), reflect.TypeFor[Artifact](), reflect.TypeFor[TakenBack](), reflect.TypeFor[Lease]()},
-	}.InFile(t, func(name string, v any) error { return SaveBoot(name, v.(*Boot)) }, func(name string) (any, error) { return LoadBoot(name) }))
-}

@@ -88,7 +88,7 @@ func (b Box) Add(e spec.Event) (err error) {
 			return err
 		}
 	}
-	text, err := encode(record{next, e})
+	text, err := encode(noted{next, e})
 	if err != nil {
 		return err
 	}
@@ -199,9 +199,9 @@ const (
 	size  = slot * slots
 )
 
-// record is an event as it is in its slot: the checksum of what follows up to the line's
+// noted is an event as it is in its slot: the checksum of what follows up to the line's
 // end, a space, and JSON. The rest of the slot is zero.
-type record struct {
+type noted struct {
 	Seq   uint64     `json:"seq"`
 	Event spec.Event `json:"event"`
 }
@@ -211,7 +211,7 @@ const overhead = len("00000000 ") + len("\n")
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
 // encode fills a slot.
-func encode(r record) ([]byte, error) {
+func encode(r noted) ([]byte, error) {
 	for {
 		text, err := json.Marshal(r)
 		if err != nil {
@@ -249,8 +249,8 @@ func shorten(e *spec.Event) bool {
 
 // parse returns the whole records of a file, oldest first. One that is not in the slot
 // of its number was put there by somebody else.
-func parse(data []byte) []record {
-	var found []record
+func parse(data []byte) []noted {
+	var found []noted
 	for n := range slots {
 		if n*slot >= len(data) {
 			break
@@ -260,11 +260,11 @@ func parse(data []byte) []record {
 			found = append(found, r)
 		}
 	}
-	slices.SortFunc(found, func(a, b record) int { return cmp.Compare(a.Seq, b.Seq) })
+	slices.SortFunc(found, func(a, b noted) int { return cmp.Compare(a.Seq, b.Seq) })
 	return found
 }
 
-func decode(text []byte) (r record, ok bool) {
+func decode(text []byte) (r noted, ok bool) {
 	line, _, ended := bytes.Cut(text, []byte("\n"))
 	sum, body, parted := bytes.Cut(line, []byte(" "))
 	if !ended || !parted || fmt.Sprintf("%08x", crc32.Checksum(body, castagnoli)) != string(sum) {

@@ -71,7 +71,7 @@ func TestTheLastNumber(t *testing.T) {
 	for _, seq := range []uint64{math.MaxUint64, math.MaxUint64 - 1, math.MaxUint64 - 3} {
 		b := BoxAt(filepath.Join(t.TempDir(), BoxName))
 		data := make([]byte, size)
-		planted, err := encode(record{seq, event(0)})
+		planted, err := encode(noted{seq, event(0)})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -280,7 +280,7 @@ func TestALinkIsNoBox(t *testing.T) {
 // Whatever is in the file: what is read is in order, bounded, and says the same when it
 // is written again.
 func FuzzParse(f *testing.F) {
-	whole, err := encode(record{3, event(3)})
+	whole, err := encode(noted{3, event(3)})
 	if err != nil {
 		f.Fatal(err)
 	}
@@ -308,8 +308,8 @@ func FuzzParse(f *testing.F) {
 
 // TestGolden: a slot that a release filled is read by the next one.
 func TestGolden(t *testing.T) {
-	golden.Check(t, golden.Document{File: "testdata/golden/slot", Page: "../../../docs/formats/node-files.md", New: new(record),
-		Write: func(v any) ([]byte, error) { return encode(*v.(*record)) },
+	golden.Check(t, golden.Document{File: "testdata/golden/slot", Page: "../../../docs/formats/node-files.md", New: new(noted),
+		Write: func(v any) ([]byte, error) { return encode(*v.(*noted)) },
 		Read: func(data []byte) (any, error) {
 			r, ok := decode(data)
 			if !ok {
@@ -317,7 +317,7 @@ func TestGolden(t *testing.T) {
 			}
 			return &r, nil
 		},
-		Types: []reflect.Type{reflect.TypeFor[record](), reflect.TypeFor[spec.Event]()},
+		Types: []reflect.Type{reflect.TypeFor[noted](), reflect.TypeFor[spec.Event]()},
 		Later: func(file, key []byte) []byte {
 			line, _, _ := bytes.Cut(file, []byte("\n"))
 			_, body, _ := bytes.Cut(line, []byte(" "))

@@ -13,6 +13,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/caisson-os/caisson/bootagent/record"
 	"github.com/caisson-os/caisson/bootagent/record/state"
 	"github.com/caisson-os/caisson/internal/paths"
 	"github.com/caisson-os/caisson/spec"
@@ -59,7 +60,7 @@ func TestADeadlineIsInTheBlackBox(t *testing.T) {
 	if err := os.MkdirAll(root+paths.Run, 0o755); err != nil {
 		t.Fatal(err)
 	}
-	if err := state.SaveBoot(root+paths.RunBoot, &state.Boot{RootID: "root", Generation: state.Generation{Generation: 2, Overlay: "sha256:a"}}); err != nil {
+	if err := record.SaveBoot(root+paths.RunBoot, &record.Boot{RootID: "root", Generation: state.Generation{Generation: 2, Overlay: "sha256:a"}}); err != nil {
 		t.Fatal(err)
 	}
 	lock, err := os.Create(root + paths.RunLock)

@@ -23,6 +23,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/caisson-os/caisson/bootagent/record"
 	"github.com/caisson-os/caisson/bootagent/record/state"
 	"github.com/caisson-os/caisson/internal/paths"
 	"github.com/caisson-os/caisson/spec"
@@ -166,7 +167,7 @@ func saidToJournal() bool {
 // it did not prove itself: why, and the console. It takes no lock, whose owner may be what
 // hangs. id is that of this boot.
 func Deadline(root, id, why string) error {
-	boot, err := state.LoadRecord(root)
+	boot, err := record.Load(root)
 	if err != nil {
 		return err
 	}

@@ -27,7 +27,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/caisson-os/caisson/bootagent/record/state"
+	"github.com/caisson-os/caisson/bootagent/record"
 	"github.com/caisson-os/caisson/internal/durable"
 	"github.com/caisson-os/caisson/internal/fault"
 	"github.com/caisson-os/caisson/internal/httpserver"
@@ -43,7 +43,7 @@ type Facts struct {
 	Now         time.Time
 	Status      *spec.Status
 	Maintenance *spec.Maintenance // of the overlay; nil where there is none
-	Counts      state.Counts
+	Counts      record.Counts
 }
 
 // Family is a row of the table: a metric and its labels.
@@ -114,7 +114,7 @@ func boolean(b bool) float64 {
 
 // CountCorrections counts settings that were found changed and are right again. What
 // the last look found was counted then.
-func CountCorrections(c *state.Counts, changes, last []spec.Drift) {
+func CountCorrections(c *record.Counts, changes, last []spec.Drift) {
 	for _, d := range changes {
 		add(&c.Corrections, d.Item)
 		if !has(last, d) {
@@ -124,7 +124,7 @@ func CountCorrections(c *state.Counts, changes, last []spec.Drift) {
 }
 
 // CountDrift counts what a look found that the last one had not.
-func CountDrift(c *state.Counts, found, last []spec.Drift) {
+func CountDrift(c *record.Counts, found, last []spec.Drift) {
 	for _, d := range found {
 		switch d.Action {
 		case spec.ActionDefer, spec.ActionCannot, spec.ActionRefuse, spec.ActionFailed, spec.ActionRun:
@@ -137,23 +137,23 @@ func CountDrift(c *state.Counts, found, last []spec.Drift) {
 }
 
 // NoteArtifacts notes what runs, and since when.
-func NoteArtifacts(c *state.Counts, st *spec.Status, now time.Time) {
+func NoteArtifacts(c *record.Counts, st *spec.Status, now time.Time) {
 	for slot, digest := range map[string]string{"overlay": st.Overlay, "layer": st.Layer} {
 		if digest == "" || c.Artifacts[slot].Digest == digest {
 			continue
 		}
 		if c.Artifacts == nil {
-			c.Artifacts = map[string]state.Artifact{}
+			c.Artifacts = map[string]record.Artifact{}
 		}
-		c.Artifacts[slot] = state.Artifact{Digest: digest, Since: now.Unix()}
+		c.Artifacts[slot] = record.Artifact{Digest: digest, Since: now.Unix()}
 	}
 }
 
 // CountTransition counts a decision that changed something.
-func CountTransition(c *state.Counts, name string) { add(&c.Transitions, name) }
+func CountTransition(c *record.Counts, name string) { add(&c.Transitions, name) }
 
 // CountFetch counts how the registry answered: err is the result of asking it.
-func CountFetch(c *state.Counts, err error, now time.Time) {
+func CountFetch(c *record.Counts, err error, now time.Time) {
 	switch {
 	case err == nil:
 		c.Verified = now.Unix()

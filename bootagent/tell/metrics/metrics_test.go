@@ -12,7 +12,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/caisson-os/caisson/bootagent/record/state"
+	"github.com/caisson-os/caisson/bootagent/record"
 	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/test/require"
 )
@@ -30,8 +30,8 @@ func facts() *Facts {
 			Services:   []spec.ServiceStatus{{Name: "web", Commit: "0123456789abcdef0123456789abcdef01234567"}},
 			Operations: []spec.OperationStatus{{Name: "disks/trim", State: spec.OperationWaiting, Since: now, Next: now, Missed: 2, Slot: "storage"}}},
 		Maintenance: &spec.Maintenance{Horizon: now, Slots: map[string]spec.Slot{"db": {}, "storage": {}}, Windows: map[string]spec.Window{"night": night}},
-		Counts: state.Counts{Drift: map[string]uint64{"sysctl": 5}, Corrections: map[string]uint64{"sysctl": 4}, Fetches: map[string]uint64{"ok": 9}, Verified: now.Unix(), Transitions: map[string]uint64{"proved": 2},
-			Artifacts: map[string]state.Artifact{"overlay": {Digest: "sha256:aa", Since: now.Unix()}}}}
+		Counts: record.Counts{Drift: map[string]uint64{"sysctl": 5}, Corrections: map[string]uint64{"sysctl": 4}, Fetches: map[string]uint64{"ok": 9}, Verified: now.Unix(), Transitions: map[string]uint64{"proved": 2},
+			Artifacts: map[string]record.Artifact{"overlay": {Digest: "sha256:aa", Since: now.Unix()}}}}
 }
 
 func TestText(t *testing.T) {

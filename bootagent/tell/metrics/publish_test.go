@@ -11,7 +11,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/caisson-os/caisson/bootagent/record/state"
+	"github.com/caisson-os/caisson/bootagent/record"
 	"github.com/caisson-os/caisson/internal/paths"
 	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/spec/refusal"
@@ -68,7 +68,7 @@ func TestPublish(t *testing.T) {
 
 // Drift counts once, whether it stays, is corrected, or both.
 func TestCounts(t *testing.T) {
-	var c state.Counts
+	var c record.Counts
 	a, b := spec.Drift{Item: "sysctl", Key: "a", Action: spec.ActionChange}, spec.Drift{Item: "mounts", Key: "b", Action: spec.ActionAdd}
 	CountDrift(&c, []spec.Drift{a, {Item: "overlay", Key: "generation 2", Action: spec.ActionRefuse}, {Item: "nics", Key: "eth9", Action: spec.ActionDefer}}, nil)
 	CountDrift(&c, []spec.Drift{a}, []spec.Drift{a})
@@ -85,7 +85,7 @@ func TestCounts(t *testing.T) {
 	for i, layer := range []string{"sha256:b", "sha256:b", "sha256:c", ""} {
 		NoteArtifacts(&c, &spec.Status{Overlay: "sha256:a", Layer: layer}, time.Unix(int64(10+i), 0))
 	}
-	if c.Artifacts["overlay"] != (state.Artifact{Digest: "sha256:a", Since: 10}) || c.Artifacts["layer"] != (state.Artifact{Digest: "sha256:c", Since: 12}) {
+	if c.Artifacts["overlay"] != (record.Artifact{Digest: "sha256:a", Since: 10}) || c.Artifacts["layer"] != (record.Artifact{Digest: "sha256:c", Since: 12}) {
 		t.Errorf("%+v", c.Artifacts)
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/caisson-os/caisson/bootagent/record"
 	"github.com/caisson-os/caisson/bootagent/record/journal"
 	"github.com/caisson-os/caisson/bootagent/record/state"
 	"github.com/caisson-os/caisson/spec"
@@ -134,7 +135,7 @@ func first(list []spec.OperationStatus, is spec.OperationState) *spec.OperationS
 
 // NoteAxes notes since when health and activity are as they are, in the record of this boot
 // and in the status.
-func NoteAxes(live *state.Live, st *spec.Status, at time.Time) {
+func NoteAxes(live *record.Live, st *spec.Status, at time.Time) {
 	now := at.Unix()
 	if live.Health != st.Health {
 		live.Health, live.HealthSince = st.Health, now

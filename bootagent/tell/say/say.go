@@ -18,6 +18,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/caisson-os/caisson/bootagent/record"
 	"github.com/caisson-os/caisson/bootagent/record/state"
 	"github.com/caisson-os/caisson/bootagent/sense/gate"
 	"github.com/caisson-os/caisson/bootagent/sense/uptime"
@@ -40,7 +41,7 @@ type View struct {
 	Recipient string // of secrets, "" where there is none
 	Sealed    bool   // its key is, to the TPM
 
-	Boot  *state.Boot  // of this root, and what was noted since
+	Boot  *record.Boot // of this root, and what was noted since
 	State *state.State // what is remembered over boots
 
 	// What runs.
@@ -280,7 +281,7 @@ func nextWindow(m *spec.Maintenance, now time.Time) (next *spec.NextWindow) {
 
 // Nothing is the status of a node that cannot say what it runs; trouble says why, nil
 // where it runs nothing yet.
-func Nothing(b *state.Boot, fleet string, trouble error) *spec.Status {
+func Nothing(b *record.Boot, fleet string, trouble error) *spec.Status {
 	st := &spec.Status{Node: b.Node, Fleet: fleet, Mode: b.Mode, Health: spec.HealthOK, Sync: b.Sync, SyncDetail: b.SyncDetail}
 	if trouble != nil {
 		st.Health = spec.HealthDegraded
@@ -291,7 +292,7 @@ func Nothing(b *state.Boot, fleet string, trouble error) *spec.Status {
 
 // Why says what is wrong with a node of a status. events are those of its black box,
 // oldest first; trouble says why they are not all of them.
-func Why(st *spec.Status, b *state.Boot, events []spec.Event, trouble error) spec.Why {
+func Why(st *spec.Status, b *record.Boot, events []spec.Event, trouble error) spec.Why {
 	w := explain(st, events)
 	w.Memory, w.Events = b.Disk == "" && b.Mode != spec.ModeAttached || b.ReadOnly, events
 	if trouble != nil {

@@ -11,6 +11,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/caisson-os/caisson/bootagent/record"
 	"github.com/caisson-os/caisson/bootagent/record/state"
 	"github.com/caisson-os/caisson/bootagent/sense/gate"
 	"github.com/caisson-os/caisson/spec"
@@ -23,7 +24,7 @@ func well() *View {
 	g := state.Generation{Generation: 7, Overlay: "sha256:aa", Layer: "sha256:bb"}
 	current := g
 	return &View{Now: now, Up: time.Hour, BootID: "boot", RootID: "root", Agent: "1.0.0",
-		Boot:    &state.Boot{Mode: spec.ModeDisk, Sync: spec.SyncCurrent, Live: state.Live{Health: spec.HealthOK, HealthSince: 5, Activity: spec.ActivityIdle, ActivitySince: 6, Asked: 7}},
+		Boot:    &record.Boot{Mode: spec.ModeDisk, Sync: spec.SyncCurrent, Live: record.Live{Health: spec.HealthOK, HealthSince: 5, Activity: spec.ActivityIdle, ActivitySince: 6, Asked: 7}},
 		State:   &state.State{Tracking: spec.Following, Current: &current},
 		Overlay: &spec.Overlay{Core: spec.Core{Node: "node1", Fleet: "metal-a"}}, Generation: g,
 		Items: []spec.ItemStatus{{Name: "sysctl", State: spec.ItemOK, Applied: 1}}, Hints: map[string][]string{"sysctl": {"bpf"}}}
@@ -71,11 +72,11 @@ func TestHealth(t *testing.T) {
 		"a degraded item":    {items(spec.ItemDegraded, spec.ActionChange), spec.HealthDegraded, "sysctl: permission denied", 1},
 		"a quarantined item": {items(spec.ItemQuarantined, spec.ActionQuarantine), spec.HealthQuarantined, "", 1},
 		"rejected":           {func(v *View) { v.State.Staged, v.Rejected = &state.Generation{Generation: 8}, "it hung" }, spec.HealthDegraded, "overlay generation 8: it is rejected on this node: it hung", 1},
-		"taken back":         {func(v *View) { v.Boot.Live.TakenBack = &state.TakenBack{Generation: 8, Reason: "no room"} }, spec.HealthDegraded, "overlay generation 8: it was not applied: no room", 1},
+		"taken back":         {func(v *View) { v.Boot.Live.TakenBack = &record.TakenBack{Generation: 8, Reason: "no room"} }, spec.HealthDegraded, "overlay generation 8: it was not applied: no room", 1},
 		"in part": {func(v *View) {
-			v.Boot.Live.Without = &state.Without{Overlay: "sha256:aa", Generation: 7, Reason: "no route to host"}
+			v.Boot.Live.Without = &record.Without{Overlay: "sha256:aa", Generation: 7, Reason: "no route to host"}
 		}, spec.HealthDegraded, "overlay generation 7: it runs without what could cut this node off: no route to host", 1},
-		"another one in part": {func(v *View) { v.Boot.Live.Without = &state.Without{Overlay: "sha256:cc", Generation: 6} }, spec.HealthOK, "", 0},
+		"another one in part": {func(v *View) { v.Boot.Live.Without = &record.Without{Overlay: "sha256:cc", Generation: 6} }, spec.HealthOK, "", 0},
 		"undone": {func(v *View) {
 			v.State.Trial = &state.Trial{Generation: state.Generation{Generation: 8}, Reason: "nobody confirmed it"}
 		}, spec.HealthDegraded, "overlay generation 8: it was undone: nobody confirmed it", 1},

@@ -26,7 +26,7 @@ import (
 	"github.com/mdlayher/netlink"
 	"golang.org/x/sys/unix"
 
-	"github.com/caisson-os/caisson/bootagent/record/state"
+	"github.com/caisson-os/caisson/bootagent/record"
 	"github.com/caisson-os/caisson/internal/stall"
 )
 
@@ -42,7 +42,7 @@ var asked = []dhcpv4.OptionCode{dhcpv4.OptionSubnetMask, dhcpv4.OptionRouter, dh
 
 // Ask repeats the DHCP exchange until it gets a lease or ctx ends. half is when to ask
 // again.
-func Ask(ctx context.Context, card net.Interface, within time.Duration) (l *state.Lease, half time.Duration, err error) {
+func Ask(ctx context.Context, card net.Interface, within time.Duration) (l *record.Lease, half time.Duration, err error) {
 	id := append([]byte{1}, card.HardwareAddr...)
 	for {
 		ack, err := exchange(ctx, card, id, within)
@@ -73,13 +73,13 @@ func exchange(ctx context.Context, card net.Interface, id []byte, within time.Du
 
 // parse takes what the node needs from an answer, and trusts none of it
 // beyond its form.
-func parse(card net.Interface, ack *dhcpv4.DHCPv4) (*state.Lease, error) {
+func parse(card net.Interface, ack *dhcpv4.DHCPv4) (*record.Lease, error) {
 	ip, ok := netip.AddrFromSlice(ack.YourIPAddr.To4())
 	ones, bits := ack.SubnetMask().Size()
 	if !ok || bits != 32 || ones == 0 || ip.IsUnspecified() || ip.IsMulticast() {
 		return nil, fmt.Errorf("interface %s: DHCP offers no usable address", card.Name)
 	}
-	l := &state.Lease{Interface: card.Name, MAC: card.HardwareAddr.String(), Address: netip.PrefixFrom(ip, ones)}
+	l := &record.Lease{Interface: card.Name, MAC: card.HardwareAddr.String(), Address: netip.PrefixFrom(ip, ones)}
 	routes(l, ack)
 	if mtu, err := dhcpv4.GetUint16(dhcpv4.OptionInterfaceMTU, ack.Options); err == nil && mtu >= leastMTU { // or it says none
 		l.MTU = uint32(mtu)
@@ -107,7 +107,7 @@ const leastMTU = 1280
 
 // routes takes those of option 121, beside which options 3 and 33 do not count (RFC 3442), or
 // the router of 3 and the routes of 33, to networks of the old classes.
-func routes(l *state.Lease, ack *dhcpv4.DHCPv4) {
+func routes(l *record.Lease, ack *dhcpv4.DHCPv4) {
 	given := ack.ClasslessStaticRoute()
 	if given == nil {
 		if routers := ack.Router(); len(routers) > 0 {
@@ -120,7 +120,7 @@ func routes(l *state.Lease, ack *dhcpv4.DHCPv4) {
 			to, via := netip.AddrFrom4([4]byte(pair)), netip.AddrFrom4([4]byte(pair[4:]))
 			ones, _ := net.IP(pair[:4]).DefaultMask().Size()
 			if !to.IsUnspecified() && !to.IsMulticast() && !via.IsUnspecified() {
-				l.Routes = append(l.Routes, state.LeaseRoute{To: netip.PrefixFrom(to, ones).Masked(), Via: via})
+				l.Routes = append(l.Routes, record.LeaseRoute{To: netip.PrefixFrom(to, ones).Masked(), Via: via})
 			}
 		}
 		return
@@ -135,9 +135,9 @@ func routes(l *state.Lease, ack *dhcpv4.DHCPv4) {
 				l.Gateway = via
 			}
 		case via.IsUnspecified(): // on the link
-			l.Routes = append(l.Routes, state.LeaseRoute{To: netip.PrefixFrom(to, ones).Masked()})
+			l.Routes = append(l.Routes, record.LeaseRoute{To: netip.PrefixFrom(to, ones).Masked()})
 		default:
-			l.Routes = append(l.Routes, state.LeaseRoute{To: netip.PrefixFrom(to, ones).Masked(), Via: via})
+			l.Routes = append(l.Routes, record.LeaseRoute{To: netip.PrefixFrom(to, ones).Masked(), Via: via})
 		}
 	}
 }

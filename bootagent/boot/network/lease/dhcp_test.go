@@ -7,8 +7,9 @@ import (
 	"net/netip"
 	"testing"
 
-	"github.com/caisson-os/caisson/bootagent/record/state"
 	"github.com/insomniacslk/dhcp/dhcpv4"
+
+	"github.com/caisson-os/caisson/bootagent/record"
 )
 
 var card = net.Interface{Name: "eth0", HardwareAddr: net.HardwareAddr{0x52, 0x54, 0, 0, 0, 1}}
@@ -34,7 +35,7 @@ func TestParse(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := &state.Lease{
+	want := &record.Lease{
 		Interface: "eth0", MAC: "52:54:00:00:00:01",
 		Address: netip.MustParsePrefix("10.0.2.15/24"),
 		Gateway: netip.MustParseAddr("10.0.2.2"),

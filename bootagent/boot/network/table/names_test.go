@@ -7,7 +7,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/caisson-os/caisson/bootagent/record/state"
+	"github.com/caisson-os/caisson/bootagent/record"
 	"github.com/caisson-os/caisson/spec"
 )
 
@@ -21,7 +21,7 @@ func TestNames(t *testing.T) {
 	vlan := func(name, on string, id int64) spec.Interface {
 		return spec.Interface{Name: name, VLAN: &spec.VLAN{ID: id, On: on}, Addresses: []string{"192.0.2.7/24"}}
 	}
-	boot := Boot{Lease: &state.Lease{Interface: "bond0.100"}, Made: spec.Network{Interfaces: []spec.Interface{bond("bond0"), vlan("bond0.100", "bond0", 100)}}}
+	boot := Boot{Lease: &record.Lease{Interface: "bond0.100"}, Made: spec.Network{Interfaces: []spec.Interface{bond("bond0"), vlan("bond0.100", "bond0", 100)}}}
 	for name, c := range map[string]struct {
 		site []spec.Interface
 		want map[string]string

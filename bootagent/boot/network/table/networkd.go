@@ -9,14 +9,14 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/caisson-os/caisson/bootagent/record/state"
+	"github.com/caisson-os/caisson/bootagent/record"
 	"github.com/caisson-os/caisson/spec"
 )
 
 // Boot is the network that a loader made: its lease, and the interface of that with what it
 // is made of. The zero value is a boot without one.
 type Boot struct {
-	Lease *state.Lease
+	Lease *record.Lease
 	Made  spec.Network // the interface of the lease is the last one; empty from loaders of 0.9
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package state
+package record
 
 import (
 	"encoding/json"
@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 
 	"github.com/caisson-os/caisson/bootagent/items/item"
+	"github.com/caisson-os/caisson/bootagent/record/state"
 	"github.com/caisson-os/caisson/internal/durable"
 	"github.com/caisson-os/caisson/internal/fault"
 	"github.com/caisson-os/caisson/internal/ownfiles"
@@ -21,24 +22,24 @@ import (
 // Boot is the record that the loader leaves in /run for the service: what this
 // root is made of and how that was decided. It is gone with the boot.
 type Boot struct {
-	Mode        spec.Mode    `json:"mode"`
-	Node        string       `json:"node"`
-	RootID      string       `json:"rootId"`                // random, of this stack
-	Disk        string       `json:"disk,omitempty"`        // device of the state disk, "" in memory
-	ReadOnly    bool         `json:"readOnly,omitempty"`    // what is written to the state disk stays in memory
-	DiskTrouble []string     `json:"diskTrouble,omitempty"` // what is wrong with the state disk, or why one is not used
-	Source      spec.Source  `json:"source"`
-	Sync        spec.Sync    `json:"sync"`
-	SyncDetail  string       `json:"syncDetail,omitempty"`
-	Generation  Generation   `json:"generation"`
-	Layer       spec.Layer   `json:"layer"`
-	Lease       *Lease       `json:"lease,omitempty"`
-	Network     spec.Network `json:"network,omitzero"`    // the interface of the lease and what it is made of
-	Wrote       []string     `json:"wrote,omitempty"`     // files that the handover wrote
-	Originals   []item.Entry `json:"originals,omitempty"` // what stood where the handover wrote files of the overlay, for the journal
-	Trace       []spec.Step  `json:"trace,omitempty"`     // of the loader
-	Images      Images       `json:"images,omitzero"`
-	Live        Live         `json:"live,omitzero"`
+	Mode        spec.Mode        `json:"mode"`
+	Node        string           `json:"node"`
+	RootID      string           `json:"rootId"`                // random, of this stack
+	Disk        string           `json:"disk,omitempty"`        // device of the state disk, "" in memory
+	ReadOnly    bool             `json:"readOnly,omitempty"`    // what is written to the state disk stays in memory
+	DiskTrouble []string         `json:"diskTrouble,omitempty"` // what is wrong with the state disk, or why one is not used
+	Source      spec.Source      `json:"source"`
+	Sync        spec.Sync        `json:"sync"`
+	SyncDetail  string           `json:"syncDetail,omitempty"`
+	Generation  state.Generation `json:"generation"`
+	Layer       spec.Layer       `json:"layer"`
+	Lease       *Lease           `json:"lease,omitempty"`
+	Network     spec.Network     `json:"network,omitzero"`    // the interface of the lease and what it is made of
+	Wrote       []string         `json:"wrote,omitempty"`     // files that the handover wrote
+	Originals   []item.Entry     `json:"originals,omitempty"` // what stood where the handover wrote files of the overlay, for the journal
+	Trace       []spec.Step      `json:"trace,omitempty"`     // of the loader
+	Images      Images           `json:"images,omitzero"`
+	Live        Live             `json:"live,omitzero"`
 
 	Watchdog int64  `json:"watchdog,omitempty"` // seconds, 0 without one
 	Upper    string `json:"upper,omitempty"`    // where the writable part of the root is mounted; "" is paths.RunUpper
@@ -83,8 +84,8 @@ type Live struct {
 	ForBoot *ForBoot `json:"forBoot,omitempty"`
 	// What is in effect, where that is neither what the loader chose nor current, and why it did
 	// not pass its gates, where there is nothing to go back to.
-	Applied *Generation `json:"applied,omitempty"`
-	Stuck   string      `json:"stuck,omitempty"`
+	Applied *state.Generation `json:"applied,omitempty"`
+	Stuck   string            `json:"stuck,omitempty"`
 
 	Loader  string   `json:"loader,omitempty"`  // what is wrong with what the disk starts
 	Ahead   string   `json:"ahead,omitempty"`   // that it starts a newer loader than is published
@@ -114,7 +115,7 @@ type Without struct {
 }
 
 // Of reports whether w is about a generation.
-func (w *Without) Of(g Generation) bool {
+func (w *Without) Of(g state.Generation) bool {
 	return w != nil && w.Overlay == g.Overlay && w.Generation == g.Generation
 }
 
@@ -172,9 +173,9 @@ func SaveBoot(name string, b *Boot) error {
 	return fault.In(durable.WriteFile(name, data, 0o600), "write boot record")
 }
 
-// LoadRecord reads the record of the root that runs. The one that a soft-reboot led to
+// Load reads the record of the root that runs. The one that a soft-reboot led to
 // brings its own: that in /run is of the root before, until this one has written there.
-func LoadRecord(root string) (*Boot, error) {
+func Load(root string) (*Boot, error) {
 	b, err := LoadBoot(filepath.Join(root, paths.RunBoot))
 	if err != nil {
 		return nil, err
@@ -194,12 +195,12 @@ func LoadRecord(root string) (*Boot, error) {
 // LoadBoot reads it. Its absence, on a host that caisson did not boot, is
 // fs.ErrNotExist.
 func LoadBoot(name string) (*Boot, error) {
-	data, err := ownfiles.ReadFile(name, limit)
-	if err != nil {
-		return nil, fmt.Errorf("read boot record: %w", err)
-	}
+	data, err := ownfiles.ReadFile(name, 16<<20) // nothing that is written here comes near it
 	var b Boot
-	if err := json.Unmarshal(data, &b); err != nil { // as with state.json, its writer may be another release
+	if err == nil {
+		err = json.Unmarshal(data, &b) // as with state.json, its writer may be another release
+	}
+	if err != nil {
 		return nil, fmt.Errorf("read boot record: %w", err)
 	}
 	return &b, nil

@@ -125,7 +125,7 @@ func apply(ctx context.Context, a *app, args []string) error {
 			st = judged
 		}
 	}
-	return a.synced(f, st, err)
+	return a.synced(st, err)
 }
 
 func syncNow(ctx context.Context, a *app, args []string) error {
@@ -146,7 +146,7 @@ func syncNow(ctx context.Context, a *app, args []string) error {
 		return err
 	}
 	st, err := a.sync(ctx, n, ask)
-	return a.synced(f, st, err)
+	return a.synced(st, err)
 }
 
 // sync asks and applies, and closes the node.
@@ -158,7 +158,7 @@ func (a *app) sync(ctx context.Context, n *node.Node, ask asking) (*spec.Status,
 
 // synced prints the status; a change that was taken back and an unhealthy node are
 // errors.
-func (a *app) synced(f *flags, st *spec.Status, err error) error {
+func (a *app) synced(st *spec.Status, err error) error {
 	if st != nil {
 		if printErr := a.showStatus(st); printErr != nil {
 			return printErr

@@ -203,18 +203,6 @@ type holding struct {
 	lasts  time.Duration
 }
 
-func (h *holding) register(f *flags) {
-	f.StringVar(&h.reason, "reason", "", "why: `text` for status and the journal")
-	f.DurationVar(&h.lasts, "for", 0, "end it by itself after this `time`, as in 2h")
-}
-
-func (h *holding) check() error {
-	if h.lasts < 0 || h.lasts > 0 && h.lasts < time.Second {
-		return cli.Usage("as in --for 2h", "invalid duration %s", h.lasts)
-	}
-	return nil
-}
-
 // operate opens the node for a verb that says something to it, says what came of it, and how long
 // it is remembered.
 func (a *app) operate(ctx context.Context, verb, said string, act func(*node.Node) error) error {
@@ -233,16 +221,20 @@ func (a *app) operate(ctx context.Context, verb, said string, act func(*node.Nod
 }
 
 // parseHolding parses the arguments of such a verb.
-func parseHolding(a *app, usage string, args []string) (*flags, holding, error) {
-	f, h := newFlags(a, usage), holding{}
-	h.register(f)
-	err := errors.Join(f.parse(a, args), h.check())
-	return f, h, err
+func parseHolding(a *app, usage string, args []string) (h holding, err error) {
+	f := newFlags(a, usage)
+	f.StringVar(&h.reason, "reason", "", "why: `text` for status and the journal")
+	f.DurationVar(&h.lasts, "for", 0, "end it by itself after this `time`, as in 2h")
+	err = f.parse(a, args)
+	if h.lasts < 0 || h.lasts > 0 && h.lasts < time.Second {
+		err = errors.Join(err, cli.Usage("as in --for 2h", "invalid duration %s", h.lasts))
+	}
+	return h, err
 }
 
 // hold has the node keep something, and says what ends that.
 func (a *app) hold(ctx context.Context, verb string, args []string, act func(*node.Node, string, time.Duration) error, said string) error {
-	_, h, err := parseHolding(a, verb, args)
+	h, err := parseHolding(a, verb, args)
 	if err != nil {
 		return err
 	}
@@ -272,17 +264,17 @@ func resume(ctx context.Context, a *app) error {
 }
 
 func rollback(ctx context.Context, a *app, args []string) error {
-	f, h, err := parseHolding(a, "rollback", args)
+	h, err := parseHolding(a, "rollback", args)
 	if err != nil {
 		return err
 	}
-	return a.goBack(ctx, f, func(n *node.Node) (*spec.Status, error) { return n.Rollback(ctx, h.reason, h.lasts) })
+	return a.goBack(ctx, "rollback", func(n *node.Node) (*spec.Status, error) { return n.Rollback(ctx, h.reason, h.lasts) })
 }
 
 // pin is pin GEN.
 func pin(ctx context.Context, a *app, args []string) error {
 	name, args := word("", args)
-	f, h, err := parseHolding(a, "pin GEN", args)
+	h, err := parseHolding(a, "pin GEN", args)
 	if err != nil {
 		return err
 	}
@@ -290,12 +282,12 @@ func pin(ctx context.Context, a *app, args []string) error {
 	if err != nil {
 		return cli.Usage("as in caisson-agent pin 41", "invalid generation %q", name)
 	}
-	return a.goBack(ctx, f, func(n *node.Node) (*spec.Status, error) { return n.Pin(ctx, generation, h.reason, h.lasts) })
+	return a.goBack(ctx, "pin", func(n *node.Node) (*spec.Status, error) { return n.Pin(ctx, generation, h.reason, h.lasts) })
 }
 
 // goBack prints the status after a verb that changed to another generation.
-func (a *app) goBack(ctx context.Context, f *flags, act func(*node.Node) (*spec.Status, error)) error {
-	return a.operate(ctx, strings.Fields(f.Name())[0], "", func(n *node.Node) error {
+func (a *app) goBack(ctx context.Context, verb string, act func(*node.Node) (*spec.Status, error)) error {
+	return a.operate(ctx, verb, "", func(n *node.Node) error {
 		st, err := act(n)
 		if st != nil {
 			if printed := a.showStatus(st); printed != nil {

@@ -29,7 +29,7 @@ type realtime struct {
 func (s *Site) checkRealtime(c *module.Checker) {
 	for _, o := range s.maintenance.Realtime() {
 		r := realtime{Realtime: o, at: map[spec.ItemKey]report.Pos{}}
-		var f module.Fragment
+		f := module.Fragment{Owns: map[string]report.Pos{}}
 		c.Within(append(strings.Split(o.Name, "/"), "conf"), func() {
 			for i := range module.All {
 				m := &module.All[i]

@@ -48,18 +48,14 @@ func (*profileDoc) Schema(g *shape.Generator) any {
 
 // inlineProfiles replaces {file: NAME} by the profile that the file holds.
 func inlineProfiles(c *shape.Checker, v *tree.Value, read reader) *tree.Value {
-	profiles := v.Get("profiles")
-	if profiles == nil || profiles.Kind != tree.Mapping {
-		return v
-	}
-	out := *profiles
-	out.Fields = slices.Clone(profiles.Fields)
-	for i, f := range out.Fields {
-		if name := f.Val.Get("file"); name != nil && name.Kind == tree.Scalar && len(f.Val.Fields) == 1 {
-			c.Within([]string{"profiles", f.Key, "file"}, func() { out.Fields[i].Val = content(name, read) })
-		}
-	}
-	return v.With("profiles", &out)
+	return below(c, v, "profiles", func(profiles *tree.Value) *tree.Value {
+		return each(c, profiles, func(profile *tree.Value) *tree.Value {
+			if name := profile.Get("file"); name != nil && name.Kind == tree.Scalar && len(profile.Fields) == 1 {
+				c.In("file", func() { profile = content(name, read) })
+			}
+			return profile
+		})
+	})
 }
 
 // maxProfile bounds one profile file.
@@ -107,7 +103,7 @@ func (c *Checker) apparmor(v *tree.Value, f *Fragment) {
 				}
 				names[name] = e.Key
 			}
-			f.own("/etc/apparmor.d/"+e.Key.S, e.Key.At)
+			f.Owns["/etc/apparmor.d/"+e.Key.S] = e.Key.At
 			f.Recipe.AppArmor.Profiles = append(f.Recipe.AppArmor.Profiles, spec.Profile{File: e.Key.S, Text: e.Val.S})
 		})
 	}

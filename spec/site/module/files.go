@@ -91,7 +91,7 @@ func (c *Checker) files(v *tree.Value, f *Fragment) {
 			return
 		}
 		paths[file.Path] = e.Key
-		f.own(file.Path, where)
+		f.Owns[file.Path] = where
 		f.Items.Files = append(f.Items.Files, file)
 	})
 	slices.SortFunc(f.Items.Files, func(a, b spec.File) int { return strings.Compare(a.Path, b.Path) })

@@ -48,7 +48,7 @@ func (c *Checker) limits(v *tree.Value, f *Fragment) {
 			}
 			seen[key] = e.Key
 		}
-		f.own(rules.LimitFile(limit.ID), e.Key.At)
+		f.Owns[rules.LimitFile(limit.ID)] = e.Key.At
 		f.Items.Limits = append(f.Items.Limits, limit)
 	})
 	slices.SortFunc(f.Items.Limits, func(a, b spec.Limit) int { return strings.Compare(a.ID, b.ID) })

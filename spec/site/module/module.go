@@ -115,14 +115,6 @@ type Fragment struct {
 	Owns    map[string]report.Pos // paths that the module writes on a node or in a layer, and where they were asked for
 }
 
-// own notes that the module writes a path.
-func (f *Fragment) own(path string, at report.Pos) {
-	if f.Owns == nil {
-		f.Owns = map[string]report.Pos{}
-	}
-	f.Owns[path] = at
-}
-
 // AddTo adds the fragment's items to those of the node's other modules.
 func (f *Fragment) AddTo(items *spec.Items) { fill(items, f.Items) }
 
@@ -168,10 +160,9 @@ func Names() []string {
 // Keys lists the settings of all kinds whose keys can be told before a node is asked.
 func Keys(i *spec.Items) (out []spec.ItemKey) {
 	for _, m := range Conf() {
-		if m.Keys == nil {
-			continue
+		if m.Keys != nil {
+			out = append(out, plain.Each(m.Keys(i), func(key string) spec.ItemKey { return spec.ItemKey{Item: m.Name, Key: key} })...)
 		}
-		out = append(out, plain.Each(m.Keys(i), func(key string) spec.ItemKey { return spec.ItemKey{Item: m.Name, Key: key} })...)
 	}
 	slices.SortFunc(out, func(a, b spec.ItemKey) int { return cmp.Or(cmp.Compare(a.Item, b.Item), cmp.Compare(a.Key, b.Key)) })
 	return out

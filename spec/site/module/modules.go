@@ -38,13 +38,7 @@ var modulesModule = Module{Name: "modules", Doc: reflect.TypeFor[shape.Raw[kerne
 // normalModules spells the modules of parameters as the kernel does, so that two
 // spellings of one meet when maps are merged.
 func normalModules(c *shape.Checker, v *tree.Value) *tree.Value {
-	parameters := v.Get("parameters")
-	if v.Kind != tree.Mapping || parameters == nil {
-		return v
-	}
-	var renamed *tree.Value
-	c.In("parameters", func() { renamed = c.Rename(parameters, rules.ModuleName) })
-	return v.With("parameters", renamed)
+	return below(c, v, "parameters", func(all *tree.Value) *tree.Value { return c.Rename(all, rules.ModuleName) })
 }
 
 func (c *Checker) modules(v *tree.Value, f *Fragment) {

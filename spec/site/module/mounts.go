@@ -87,7 +87,7 @@ func (c *Checker) mounts(v *tree.Value, f *Fragment) {
 			return
 		}
 		targets[m.Target] = e.Key
-		f.own(m.Target, e.Val.Target.At)
+		f.Owns[m.Target] = e.Val.Target.At
 		f.Items.Mounts = append(f.Items.Mounts, m)
 	})
 	slices.SortFunc(f.Items.Mounts, func(a, b spec.Mount) int { return strings.Compare(a.ID, b.ID) })

@@ -70,10 +70,10 @@ func (c *Checker) units(v *tree.Value, f *Fragment) {
 		c.Refuse(u.Content == "" && len(u.DropIns) == 0 && u.State == "" && u.Run == "", e.Val.At, "required",
 			"write content, dropIns, limits, state or run", "nothing is asked of the unit")
 		if u.Content != "" || u.State == spec.UnitMasked {
-			f.own(rules.UnitFile(u.Name), e.Key.At)
+			f.Owns[rules.UnitFile(u.Name)] = e.Key.At
 		}
 		for _, in := range u.DropIns {
-			f.own(rules.UnitDropIn(u.Name, in.Name), e.Key.At)
+			f.Owns[rules.UnitDropIn(u.Name, in.Name)] = e.Key.At
 		}
 		f.Items.Units = append(f.Items.Units, u)
 	})

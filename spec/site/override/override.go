@@ -210,7 +210,7 @@ func (p *Part) Where() []string {
 
 // CompileTarget compiles a module for one target, and reports what is wrong with it.
 func (p *Part) CompileTarget(c *module.Checker, t *target) *module.Fragment {
-	f := &module.Fragment{}
+	f := &module.Fragment{Owns: map[string]report.Pos{}}
 	if t == OffTarget {
 		return f
 	}

@@ -22,7 +22,6 @@ import (
 	"github.com/caisson-os/caisson/internal/durable"
 	"github.com/caisson-os/caisson/internal/plain"
 	"github.com/caisson-os/caisson/spec"
-	"github.com/caisson-os/caisson/spec/timeservice"
 )
 
 // foreign is a base that was made elsewhere: a tar, or an OCI image flattened to
@@ -121,8 +120,8 @@ func (b *build) unpack(ctx context.Context, r *root.Root) error {
 func (b *build) wanted() spec.Packages {
 	p := b.recipe.Packages
 	var more, there []string
-	if slices.Contains(names(b.chosen.Packages), timeservice.Default) {
-		more = append(more, timeservice.Default)
+	if slices.Contains(names(b.chosen.Packages), spec.DefaultTimeService) {
+		more = append(more, spec.DefaultTimeService)
 	}
 	if b.foreign != nil {
 		more, there = append(more, b.baseNames()...), b.foreign.installed("")

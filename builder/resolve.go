@@ -28,7 +28,6 @@ import (
 	"github.com/caisson-os/caisson/internal/durable"
 	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/spec/rules"
-	"github.com/caisson-os/caisson/spec/timeservice"
 )
 
 // Check refuses a recipe that no step could make, naming every problem. It
@@ -165,7 +164,7 @@ func (b *build) sayLacking() {
 	lacking := slices.DeleteFunc(b.missing(base.Recommended()...), func(name string) bool {
 		return slices.Contains(b.recipe.Packages.Blacklist, name)
 	})
-	older := len(b.missing(timeservice.Default)) == 1 && slices.Contains(lacking, "procps") || slices.Contains(lacking, "tzdata")
+	older := len(b.missing(spec.DefaultTimeService)) == 1 && slices.Contains(lacking, "procps") || slices.Contains(lacking, "tzdata")
 	if older && b.options.Lock != nil && b.foreign == nil {
 		b.say(Event{Step: stepResolve, State: "note", Text: "the lock is older than this list: it may lack, where its suite has them, " +
 			strings.Join(lacking, ", ") + "; 'caisson lock --update' takes what the archives have"})
@@ -177,9 +176,9 @@ func (b *build) sayLacking() {
 			"translations of all packages, so that there is little to read for " + strings.Join(unread, ", ") +
 			"; layer.base.debian.documentation keeps them"})
 	}
-	if len(b.missing(timeservice.Packages()...)) == len(timeservice.All) {
+	if len(b.missing(spec.TimePackages()...)) == len(spec.TimeServices) {
 		b.say(Event{Step: stepResolve, State: "note", Text: "no time service: nothing sets the clocks of nodes, so no " +
-			"window opens and network.ntp is not heard; conf.apt.packages takes one of " + strings.Join(timeservice.Packages(), ", ")})
+			"window opens and network.ntp is not heard; conf.apt.packages takes one of " + strings.Join(spec.TimePackages(), ", ")})
 	}
 }
 
@@ -361,7 +360,7 @@ func (b *build) choose(ctx context.Context, l Lock) (Lock, error) {
 
 // timed resolves what is asked for, with a time service where nothing else is one.
 func (b *build) timed(ctx context.Context, ask apt.Request) ([]apt.Deb, error) {
-	providers, err := b.apt.Providers(ctx, timeservice.Virtual)
+	providers, err := b.apt.Providers(ctx, spec.TimeDaemon)
 	if err != nil {
 		return nil, err
 	}
@@ -369,14 +368,14 @@ func (b *build) timed(ctx context.Context, ask apt.Request) ([]apt.Deb, error) {
 		name, _, _ := strings.Cut(request, "=")
 		return slices.Contains(providers, name)
 	}
-	none := !slices.ContainsFunc(ask.Install, is) && !slices.Contains(ask.Never, timeservice.Default) &&
-		slices.Contains(providers, timeservice.Default)
+	none := !slices.ContainsFunc(ask.Install, is) && !slices.Contains(ask.Never, spec.DefaultTimeService) &&
+		slices.Contains(providers, spec.DefaultTimeService)
 	if b.foreign != nil {
-		none = none && len(b.foreign.installed(timeservice.Virtual)) == 0
+		none = none && len(b.foreign.installed(spec.TimeDaemon)) == 0
 	}
 	if none {
 		with := ask
-		with.Install = append(slices.Clone(ask.Install), timeservice.Default)
+		with.Install = append(slices.Clone(ask.Install), spec.DefaultTimeService)
 		if found, err := b.apt.Resolve(ctx, with); err == nil || ctx.Err() != nil {
 			return found, err
 		}

@@ -13,7 +13,6 @@ import (
 	"github.com/caisson-os/caisson/builder/apt"
 	"github.com/caisson-os/caisson/builder/base"
 	"github.com/caisson-os/caisson/spec"
-	"github.com/caisson-os/caisson/spec/timeservice"
 	"github.com/caisson-os/caisson/test/require"
 )
 
@@ -43,7 +42,7 @@ func TestTimeService(t *testing.T) {
 			}
 			all := append(names(l.Base), names(l.Packages)...)
 			var has []string
-			for _, name := range timeservice.Packages() {
+			for _, name := range spec.TimePackages() {
 				if slices.Contains(all, name) {
 					has = append(has, name)
 				}

@@ -22,7 +22,6 @@ import (
 	"github.com/caisson-os/caisson/internal/ownfiles"
 	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/spec/rules"
-	"github.com/caisson-os/caisson/spec/timeservice"
 )
 
 // turn holds the progress of an operation that disturbs: what it has taken on its way to the act,
@@ -208,13 +207,13 @@ var errNoSlots = errors.New("slots are not taken here")
 // unsynchronised says why nobody has set the clock.
 func (e *Engine) unsynchronised() string {
 	const what = "the clock is not synchronised: "
-	s, ok := timeservice.In(func(path string) bool {
+	s, ok := spec.TimeServiceIn(func(path string) bool {
 		_, err := os.Lstat(filepath.Join(e.Root, path))
 		return err == nil
 	})
 	switch {
 	case !ok:
-		return what + "this system has none of " + strings.Join(timeservice.Packages(), ", ")
+		return what + "this system has none of " + strings.Join(spec.TimePackages(), ", ")
 	case e.Units == nil:
 		return what + s.Unit + " cannot be asked without systemd"
 	}
@@ -238,7 +237,7 @@ func (e *Engine) unsynchronised() string {
 
 // tellsKernel reports whether a service lets the kernel know of the time that it accepts, as far as
 // its files can be read.
-func (e *Engine) tellsKernel(s timeservice.Service) bool {
+func (e *Engine) tellsKernel(s spec.TimeService) bool {
 	parts, _ := filepath.Glob(filepath.Join(e.Root, s.Parts)) // the pattern is ours, so never malformed
 	var all strings.Builder
 	for _, name := range append(parts, filepath.Join(e.Root, s.Config)) {

@@ -44,7 +44,6 @@ import (
 	"github.com/caisson-os/caisson/internal/plain"
 	"github.com/caisson-os/caisson/internal/safepath"
 	"github.com/caisson-os/caisson/spec"
-	"github.com/caisson-os/caisson/spec/timeservice"
 )
 
 // Node holds the files that handover writes into a root.
@@ -328,7 +327,7 @@ func (n *Node) network() error {
 // in that place wins.
 func (n *Node) timeServers() error {
 	servers := n.Overlay.Network.NTP
-	s, ok := timeservice.In(n.exists)
+	s, ok := spec.TimeServiceIn(n.exists)
 	if len(servers) == 0 || !ok {
 		return nil
 	}

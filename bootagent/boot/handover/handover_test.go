@@ -21,7 +21,6 @@ import (
 	"github.com/caisson-os/caisson/internal/paths"
 	"github.com/caisson-os/caisson/packaging/systemd"
 	"github.com/caisson-os/caisson/spec"
-	"github.com/caisson-os/caisson/spec/timeservice"
 	"github.com/caisson-os/caisson/test/itemtest"
 	"github.com/caisson-os/caisson/test/require"
 )
@@ -296,7 +295,7 @@ func TestRelease(t *testing.T) {
 // TestTimeServers: the service that the layer has hears of the site's servers, in place of
 // those of its package.
 func TestTimeServers(t *testing.T) {
-	for _, s := range timeservice.All {
+	for _, s := range spec.TimeServices {
 		t.Run(s.Package, func(t *testing.T) {
 			n := newNode(t, t.TempDir(), false)
 			put(t, n, "usr/lib/systemd/system/"+s.Unit, "")

@@ -14,7 +14,6 @@ import (
 	"github.com/caisson-os/caisson/spec/site/report"
 	"github.com/caisson-os/caisson/spec/site/shape"
 	"github.com/caisson-os/caisson/spec/site/tree"
-	"github.com/caisson-os/caisson/spec/timeservice"
 )
 
 type aptDoc struct {
@@ -115,12 +114,12 @@ func (c *Checker) timeService(v *tree.Value, p spec.Packages, d aptDoc) {
 		}
 	}
 	for i, name := range d.Blacklist {
-		if name == timeservice.Default {
+		if name == spec.DefaultTimeService {
 			at = c.Nth(v.Get("blacklistpkgs"), i)
 		}
 	}
-	if at != (report.Pos{}) && !slices.ContainsFunc(timeservice.Packages(), has) {
-		c.Warnf(at, "no-time", "ask for one of "+strings.Join(timeservice.Packages(), ", "),
+	if at != (report.Pos{}) && !slices.ContainsFunc(spec.TimePackages(), has) {
+		c.Warnf(at, "no-time", "ask for one of "+strings.Join(spec.TimePackages(), ", "),
 			"no time service that is known here sets the clock of nodes: no window opens, and network.ntp is not heard")
 	}
 }

@@ -17,7 +17,6 @@ import (
 	"github.com/caisson-os/caisson/spec/site/report"
 	"github.com/caisson-os/caisson/spec/site/shape"
 	"github.com/caisson-os/caisson/spec/site/tree"
-	"github.com/caisson-os/caisson/spec/timeservice"
 )
 
 type fileDoc struct {
@@ -100,7 +99,7 @@ func (c *Checker) files(v *tree.Value, f *Fragment) {
 
 // timeFiles says which file of a time service makes it keep to itself that it keeps the clock.
 func (c *Checker) timeFiles(f *Fragment) {
-	for _, s := range timeservice.All {
+	for _, s := range spec.TimeServices {
 		text, secret := "", false
 		for _, file := range f.Items.Files {
 			if part, _ := path.Match(s.Parts, file.Path); part || file.Path == s.Config { // the pattern is ours

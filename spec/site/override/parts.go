@@ -11,7 +11,6 @@ import (
 	"github.com/caisson-os/caisson/spec/rules"
 	"github.com/caisson-os/caisson/spec/site/module"
 	"github.com/caisson-os/caisson/spec/site/shape"
-	"github.com/caisson-os/caisson/spec/timeservice"
 )
 
 // Parts are all modules of a site. What is wrong between two of them is reported here, by what
@@ -134,7 +133,7 @@ func (all Parts) CheckTime(c *shape.Checker) {
 			if !asked || p.Off || t.Frag == nil {
 				continue
 			}
-			for _, service := range timeservice.All {
+			for _, service := range spec.TimeServices {
 				if at, own := t.Frag.Owns[service.Config]; own {
 					c.Within(p.Where(), func() {
 						c.Warnf(at, "no-effect", "name the servers in one of the two",

@@ -1,10 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package timeservice lists the time services of Debian that keep the kernel's clock: the
-// package of each, the unit, and the file with its servers.
-//
-// Builder, site and node read this table; it reads and writes nothing.
-package timeservice
+package spec
 
 import (
 	"fmt"
@@ -12,49 +8,50 @@ import (
 	"strings"
 )
 
-// Default is the package that a layer gets in which nothing provides [Virtual].
+// DefaultTimeService is the package that a layer gets in which nothing provides [TimeDaemon].
 const (
-	Default = "systemd-timesyncd"
-	Virtual = "time-daemon"
+	DefaultTimeService = "systemd-timesyncd"
+	TimeDaemon         = "time-daemon"
 )
 
-// Service is one of them.
-type Service struct {
+// TimeService is a time service of Debian that keeps the kernel's clock: its package, its unit,
+// and the file with its servers.
+type TimeService struct {
 	Package string
 	Unit    string // a root with the file of this unit has the service
 	Config  string // the file that servers are written to
-	Parts   string // pattern of the files that are read beside it, where that matters to [Service.Tells]
+	Parts   string // pattern of the files that are read beside it, where that matters to [TimeService.Tells]
 	text    func(was string, servers []string) string
 }
 
-// All are those that caisson tells which servers to ask.
-var All = []Service{
-	{Default, "systemd-timesyncd.service", "/etc/systemd/timesyncd.conf.d/10-caisson.conf", "", timesyncd},
+// TimeServices are those that caisson tells which servers to ask.
+var TimeServices = []TimeService{
+	{DefaultTimeService, "systemd-timesyncd.service", "/etc/systemd/timesyncd.conf.d/10-caisson.conf", "", timesyncd},
 	{"chrony", "chrony.service", "/etc/chrony/chrony.conf", "/etc/chrony/conf.d/*.conf", chrony},
 	{"ntpsec", "ntpsec.service", "/etc/ntpsec/ntp.conf", "", ntpsec},
 }
 
-// In returns the service that a root has, where exists tells whether it has a path.
-func In(exists func(path string) bool) (Service, bool) {
-	for _, s := range All {
+// TimeServiceIn returns the service that a root has, where exists tells whether it has a path.
+func TimeServiceIn(exists func(path string) bool) (TimeService, bool) {
+	for _, s := range TimeServices {
 		if exists("/usr/lib/systemd/system/" + s.Unit) {
 			return s, true
 		}
 	}
-	return Service{}, false
+	return TimeService{}, false
 }
 
-// Packages are their names.
-func Packages() (names []string) {
-	for _, s := range All {
+// TimePackages are the names of their packages.
+func TimePackages() (names []string) {
+	for _, s := range TimeServices {
 		names = append(names, s.Package)
 	}
 	return names
 }
 
-// Text returns what [Service.Config] has to say so that these servers are asked in place of
+// Text returns what [TimeService.Config] has to say so that these servers are asked in place of
 // those that the package brings; was is the text that the package wrote.
-func (s Service) Text(was string, servers []string) string { return s.text(was, servers) }
+func (s TimeService) Text(was string, servers []string) string { return s.text(was, servers) }
 
 // telling are the lines of chrony.conf(5) with which the kernel comes to know, or by which others
 // may say so.
@@ -62,7 +59,7 @@ var telling = regexp.MustCompile(`(?mi)^[ \t]*(rtcsync|include)\b`)
 
 // Tells reports whether a service with this text in its files lets the kernel know that it keeps
 // the clock. Without that nobody else can know.
-func (s Service) Tells(text string) bool { return s.Parts == "" || telling.MatchString(text) }
+func (s TimeService) Tells(text string) bool { return s.Parts == "" || telling.MatchString(text) }
 
 // timesyncd reads the file after its own, so an empty value ends the list of that.
 func timesyncd(_ string, servers []string) string {

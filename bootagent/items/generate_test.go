@@ -3,6 +3,7 @@
 package items
 
 import (
+	"bytes"
 	"cmp"
 	"encoding/json"
 	"fmt"
@@ -11,6 +12,9 @@ import (
 	"strings"
 	"testing"
 	"testing/fstest"
+
+	"github.com/rogpeppe/go-internal/txtar"
+	"go.yaml.in/yaml/v3"
 
 	"github.com/caisson-os/caisson/bootagent/items/accounts"
 	"github.com/caisson-os/caisson/spec"
@@ -39,7 +43,7 @@ func veth(name string) string {
 	return "ip link add " + name + " numrxqueues 4 numtxqueues 4 type veth peer name " + name + "p numrxqueues 4 numtxqueues 4"
 }
 
-// forms of the settings of each kind.
+// forms of the settings of each kind; of one without any, its first valid row of rules is taken.
 var forms = map[string][]string{
 	"mounts": {
 		`{"{id}": {"mnt_tgt": "{dir}", "device": "tmpfs", "type": "tmpfs", "options": "size=1m"}}`,
@@ -114,10 +118,11 @@ func generate(t *testing.T) (all []setting) {
 		kinds = append(kinds, k.Name)
 	}
 	for _, kind := range kinds {
-		if len(forms[kind]) == 0 {
-			t.Errorf("no settings of kind %s are generated", kind)
+		of := forms[kind]
+		if of == nil {
+			of = ruled(t, kind)
 		}
-		for _, form := range forms[kind] {
+		for _, form := range of {
 			list := []setting{{kind: kind, conf: form}}
 			for _, word := range slices.Sorted(maps.Keys(places)) {
 				var next []setting
@@ -139,6 +144,28 @@ func generate(t *testing.T) (all []setting) {
 		}
 	}
 	return all
+}
+
+// ruled returns what the first valid row of the rules of a kind has of it.
+func ruled(t *testing.T, kind string) []string {
+	t.Helper()
+	archive, err := txtar.ParseFile("../../spec/site/testdata/rules/" + kind + ".txtar")
+	if err != nil {
+		t.Fatalf("no settings of kind %s can be generated: %v", kind, err)
+	}
+	for _, row := range archive.Files {
+		var doc struct{ Conf map[string]any }
+		if bytes.Contains(row.Data, []byte("\n# ")) || yaml.Unmarshal(row.Data, &doc) != nil || doc.Conf[kind] == nil {
+			continue
+		}
+		value, err := json.Marshal(doc.Conf[kind])
+		if err != nil {
+			t.Fatal(err)
+		}
+		return []string{string(value)}
+	}
+	t.Fatalf("no row of the rules of kind %s is valid", kind)
+	return nil
 }
 
 // generation is what a site of some settings makes a node.

@@ -74,18 +74,6 @@ var races = map[string]raced{
 	}},
 }
 
-// unraced are the kinds that act nowhere where a user may be at home, and why.
-var unraced = map[string]string{
-	"sysctl":  "/proc/sys is the kernel's",
-	"sysfs":   "/sys and /proc/irq are the kernel's",
-	"ethtool": "it asks the kernel by a socket",
-	"nics":    "it asks the kernel by a socket",
-	"exec":    "the state directory is root's alone",
-	"secrets": "/run/caisson is root's alone",
-
-	"passwords": "/etc is root's alone",
-}
-
 // moves holds the acts that the user repeats: in a directory of his he may put
 // anything in the place of anything.
 var moves = map[string]func(a *arena, r raced, n int){
@@ -350,8 +338,8 @@ func raceAll(t *testing.T, until func(r raced, began time.Time, round int) bool)
 	}
 	must(t, unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""))
 	for _, it := range Table(spec.Items{}, Options{Journal: itemtest.Journal(t, t.TempDir())}) {
-		if _, is := races[it.Name()]; is == (unraced[it.Name()] != "") {
-			t.Errorf("the kind %s needs a race, or a reason why it needs none", it.Name())
+		if _, is := races[it.Name()]; is == itemtest.Says(t, ".", it.Name(), itemtest.Private) {
+			t.Errorf("the kind %s needs a race here, or a reason in the file of its suite: // %s…", it.Name(), itemtest.Private)
 		}
 	}
 	for kind, r := range races {

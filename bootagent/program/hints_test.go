@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -19,14 +18,15 @@ import (
 	"github.com/caisson-os/caisson/bootagent/sense/watch"
 	"github.com/caisson-os/caisson/internal/paths"
 	"github.com/caisson-os/caisson/spec"
+	"github.com/caisson-os/caisson/test/itemtest"
 )
 
-// Every kind has its row in the table of what tells of it, but for the kinds that
-// nothing could tell of.
+// Every kind has its row in the table of what tells of it, but for the kinds that say
+// why nothing could.
 func TestEveryKindIsWatched(t *testing.T) {
 	for _, i := range items.Table(spec.Items{}, items.Options{}) {
-		if silent := slices.Contains([]string{"exec", "accounts", "secrets"}, i.Name()); silent != (watch.Sources(i.Name()) == nil) {
-			t.Errorf("%s: hints from %v", i.Name(), watch.Sources(i.Name()))
+		if silent := itemtest.Says(t, "../items", i.Name(), itemtest.Untold); silent != (watch.Sources(i.Name()) == nil) {
+			t.Errorf("%s: hints from %v; the file of its suite says // %s…: %v", i.Name(), watch.Sources(i.Name()), itemtest.Untold, silent)
 		}
 	}
 }

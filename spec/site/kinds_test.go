@@ -3,31 +3,31 @@
 package site
 
 import (
+	"encoding/json"
 	"reflect"
 	"slices"
 	"strings"
 	"testing"
 
+	"go.yaml.in/yaml/v3"
+
 	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/spec/site/module"
 )
 
-// kinds is one value of each kind of items.
-var kinds = map[string]string{
-	"swaps":   "{a: {mnt_tgt: none, device: LABEL=swap, type: swap}}",
-	"mounts":  "{a: {mnt_tgt: /srv/a, device: tmpfs, type: tmpfs}}",
-	"limits":  "{a: {domain: '*', type: hard, item: core, value: 0}}",
-	"sysctl":  "{vm.swappiness: 1}",
-	"ethtool": "{eth0: {tso: off}}",
-	"perm":    "{paths: [{path: /srv/a, permissions: 0640}]}",
-	"files":   "{/etc/motd: {content: hello}}",
-	"modules": "{load: [nf_conntrack]}",
-	"units":   "{ssh.service: {state: disabled}}",
-	"nics":    "{eth0: {ring: {rx: 512}}}",
-	"sysfs":   "{/sys/kernel/mm/transparent_hugepage/enabled: never}",
-	"exec":    "{a: {data: '#!/bin/sh', rerun_policy: never}}",
-
-	"passwords": "{users: [{user_name: ann, user_crypt_passwd: {secret: ann}}]}",
+// valuesOf returns the values that valid rows of the tables of rules give a part of conf.
+func valuesOf(t *testing.T, stanza string) (values []string) {
+	t.Helper()
+	for _, r := range ruleRows(t) {
+		var doc struct{ Conf map[string]any }
+		if r.want != "" || yaml.Unmarshal([]byte(r.text), &doc) != nil || doc.Conf[stanza] == nil {
+			continue
+		}
+		if value, err := json.Marshal(doc.Conf[stanza]); err == nil {
+			values = append(values, string(value))
+		}
+	}
+	return values
 }
 
 // stanzaOf is where a kind is written: swap space is a mount of a type of its own, and
@@ -47,32 +47,37 @@ func TestEveryKindReachesItsNode(t *testing.T) {
 	fields := reflect.TypeFor[spec.Items]()
 	for i := range fields.NumField() {
 		kind, _, _ := strings.Cut(fields.Field(i).Tag.Get("json"), ",")
-		value, ok := kinds[kind]
-		if !ok {
-			t.Errorf("no value of kind %s is tried", kind)
-			continue
+		stanza, tried := stanzaOf(kind), 0
+		for _, value := range valuesOf(t, stanza) {
+			s, _ := Parse(files("site.yaml", head+"secrets: {ann: {command: [cat, ann]}}\nnodes: [{name: a}, {name: b}, {name: c}]\nconf:\n  overrides:\n    divingbell_"+stanza+":\n      hosts:\n      - {name: b, conf: {"+stanza+": "+value+"}}\n"+layer), "site.yaml")
+			if s == nil {
+				continue // it needs more of its row
+			}
+			got := map[string]spec.Overlay{}
+			for _, n := range []string{"a", "b", "c", "b", "a"} { // twice: from the cache
+				data, err := s.Compile(n, "", "")
+				if err != nil {
+					t.Fatal(err)
+				}
+				var o spec.Overlay
+				if err := spec.Decode(data, &o); err != nil {
+					t.Fatal(err)
+				}
+				if old, ok := got[n]; ok && !reflect.DeepEqual(old, o) {
+					t.Errorf("%s: node %s is sent two overlays", kind, n)
+				}
+				got[n] = o
+			}
+			set := func(n string) bool { return !reflect.ValueOf(got[n].Items).Field(i).IsZero() }
+			if set("b") {
+				tried++
+			}
+			if set("a") || set("c") {
+				t.Errorf("%s of node b is sent to another: %s", kind, value)
+			}
 		}
-		stanza := stanzaOf(kind)
-		s := mustParse(t, head+"secrets: {ann: {command: [cat, ann]}}\nnodes: [{name: a}, {name: b}, {name: c}]\nconf:\n  overrides:\n    divingbell_"+stanza+":\n      hosts:\n      - {name: b, conf: {"+stanza+": "+value+"}}\n"+layer)
-		got := map[string]spec.Overlay{}
-		for _, n := range []string{"a", "b", "c", "b", "a"} { // twice: from the cache
-			data, err := s.Compile(n, "", "")
-			if err != nil {
-				t.Fatal(err)
-			}
-			var o spec.Overlay
-			if err := spec.Decode(data, &o); err != nil {
-				t.Fatal(err)
-			}
-			if old, ok := got[n]; ok && !reflect.DeepEqual(old, o) {
-				t.Errorf("%s: node %s is sent two overlays", kind, n)
-			}
-			got[n] = o
-		}
-		for n, o := range got {
-			if set := !reflect.ValueOf(o.Items).Field(i).IsZero(); set != (n == "b") {
-				t.Errorf("%s: node %s has it: %v", kind, n, set)
-			}
+		if tried == 0 {
+			t.Errorf("no valid row of testdata/rules sends a node items of kind %s", kind)
 		}
 	}
 }

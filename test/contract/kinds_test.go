@@ -9,7 +9,6 @@ import (
 	"testing"
 
 	"github.com/caisson-os/caisson/bootagent/items"
-	"github.com/caisson-os/caisson/bootagent/sense/watch"
 	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/spec/site/module"
 )
@@ -17,9 +16,6 @@ import (
 // beside are what a node does that no author writes below conf: of a layer, and of sections of
 // the overlay.
 var beside = []string{"accounts", "service", "secrets"}
-
-// untold are the kinds of whose changes nothing tells: scripts are looked at when they are due.
-var untold = []string{"exec"}
 
 // A kind of items is a field of the overlay and one row of each half: of the contract, of
 // its author and of the node. CONTRIBUTING.md names these places.
@@ -53,11 +49,6 @@ func TestKindIsOneRowOfEachTable(t *testing.T) {
 	for kind, n := range count {
 		if n != [4]int{1, 1, 1, 1} {
 			t.Errorf("%s is %d rows of spec, %d of module.All, %d of items.Table and %d of spec.Items", kind, n[0], n[1], n[2], n[3])
-		}
-	}
-	for kind := range count {
-		if told := watch.Sources(kind) != nil; told == slices.Contains(untold, kind) {
-			t.Errorf("%s: something tells of changes: %v; it is among those that nothing tells of: %v", kind, told, !told)
 		}
 	}
 	if len(count) != len(fields) {

@@ -12,7 +12,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
+	"path/filepath"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 
@@ -56,6 +59,41 @@ func Run(t *testing.T, world func(t *testing.T) World) {
 	if !oneWay {
 		t.Run("killed in restore", func(t *testing.T) { killedInRestore(t, world) })
 	}
+}
+
+// Words of a comment in the file with a kind's suite, behind which stands why that is so.
+const (
+	Private = "No user is at home where it acts: "
+	Untold  = "Nothing tells of its changes: "
+)
+
+// Suite returns the folder and the text of the file that runs a kind's suite, below the folder of
+// package items: it has the kind's name.
+func Suite(t testing.TB, items, kind string) (folder, text string) {
+	t.Helper()
+	names, err := filepath.Glob(filepath.Join(items, "*", kind+"_test.go"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range names {
+		data, err := os.ReadFile(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if strings.Contains(string(data), "itemtest.Run(") {
+			return filepath.Base(filepath.Dir(name)), string(data)
+		}
+	}
+	t.Errorf("no %s_test.go runs the conformance suite for items of that kind", kind)
+	return "", ""
+}
+
+// Says reports whether the file of a kind's suite has some words, and a reason behind them.
+func Says(t testing.TB, items, kind, words string) bool {
+	t.Helper()
+	_, text := Suite(t, items, kind)
+	_, why, says := strings.Cut(text, "\n// "+words)
+	return says && !strings.HasPrefix(why, "\n")
 }
 
 // Journal opens a journal in dir as after a start of the agent: the process that

@@ -131,6 +131,7 @@ func difference(t *testing.T, from, to tree) Want {
 	return Want{changes, err}
 }
 
+// Nothing tells of its changes: they come with a layer, and are looked at with it.
 func TestConformance(t *testing.T) {
 	require.Root(t)
 	itemtest.Run(t, func(t *testing.T) itemtest.World {

@@ -36,6 +36,7 @@ func (o opens) open(name string) ([]byte, string) {
 
 var annAndBob = []spec.Password{{User: "ann", Secret: "a"}, {User: "bob", Secret: "b"}}
 
+// No user is at home where it acts: /etc is root's alone.
 func TestPasswordsConform(t *testing.T) {
 	require.Root(t)
 	itemtest.Run(t, func(t *testing.T) itemtest.World {

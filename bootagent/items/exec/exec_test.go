@@ -111,6 +111,8 @@ func failures(t *testing.T, it *Item) string {
 	return strings.Join(said, "\n")
 }
 
+// No user is at home where it acts: the state directory is root's alone.
+// Nothing tells of its changes: a script is looked at when it is due.
 func TestConformance(t *testing.T) {
 	for _, revert := range []bool{true, false} {
 		t.Run(fmt.Sprintf("revert %v", revert), func(t *testing.T) {

@@ -100,6 +100,7 @@ func feature(name string, on bool) spec.Feature {
 	return spec.Feature{Interface: "eth0", Feature: name, On: on}
 }
 
+// No user is at home where it acts: it asks the kernel by a socket.
 func TestConformance(t *testing.T) {
 	itemtest.Run(t, func(t *testing.T) itemtest.World {
 		c := newCard()

@@ -47,6 +47,8 @@ func set(group, name, value string) spec.NICSetting {
 }
 
 // The real kernel: what its drivers hold is set and comes back.
+//
+// No user is at home where it acts: it asks the kernel by a socket.
 func TestKernel(t *testing.T) {
 	if !itemtest.InNamespaces(t, "ip") {
 		return

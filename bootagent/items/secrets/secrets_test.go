@@ -31,6 +31,8 @@ func reversed(s spec.Secret) ([]byte, error) {
 	return out, nil
 }
 
+// No user is at home where it acts: /run/caisson is root's alone.
+// Nothing tells of its changes: /run/caisson is root's alone.
 func TestConformance(t *testing.T) {
 	want := []spec.Secret{{Name: "a", To: "me", Sealed: "1"}, {Name: "b", To: "me", Sealed: "2"}, {Name: "c.d", To: "me", Sealed: "3"}}
 	itemtest.Run(t, func(t *testing.T) itemtest.World {

@@ -205,6 +205,7 @@ func snapshot(t *testing.T, root string) string {
 	return out.String()
 }
 
+// No user is at home where it acts: /proc/sys is the kernel's.
 func TestConformance(t *testing.T) {
 	itemtest.Run(t, func(t *testing.T) itemtest.World {
 		root := fake(t, map[string]string{

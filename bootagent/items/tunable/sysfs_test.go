@@ -58,6 +58,7 @@ func sysfsSnapshot(t *testing.T, dirs ...string) string {
 	return out.String()
 }
 
+// No user is at home where it acts: /sys and /proc/irq are the kernel's.
 func TestSysfsConformance(t *testing.T) {
 	want := []spec.Sysfs{
 		{Path: "/proc/irq/24/smp_affinity_list", Value: "0-1"},

@@ -34,10 +34,10 @@ import (
 	"github.com/caisson-os/caisson/oci"
 	"github.com/caisson-os/caisson/oci/registry"
 	"github.com/caisson-os/caisson/sandbox"
-	"github.com/caisson-os/caisson/sandbox/mixture"
 	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/spec/refusal"
 	"github.com/caisson-os/caisson/spec/site"
+	"github.com/caisson-os/caisson/spec/site/compare"
 )
 
 // Node is the node that is looked at.
@@ -83,8 +83,8 @@ func (n *Node) Parts(ctx context.Context, good, bad int) ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	parts, err := mixture.Differ(a.Overlay, b.Overlay)
-	if err != nil || len(parts) == 0 || parts[0] != mixture.Layer {
+	parts, err := compare.Parts(a.Overlay, b.Overlay)
+	if err != nil || len(parts) == 0 || parts[0] != compare.Layer {
 		return parts, err
 	}
 	apart := sharesOf(a.Layer.Layer, b.Layer.Layer)
@@ -171,16 +171,16 @@ func mixed(good, bad *sandbox.Kept, built *release.Layer, parts []string) (*sand
 	k := *good
 	taken, parts := split(parts)
 	if built == nil && len(taken) > 0 && len(taken) == len(sharesOf(good.Layer.Layer, bad.Layer.Layer)) {
-		taken, parts = nil, append(parts, mixture.Layer)
+		taken, parts = nil, append(parts, compare.Layer)
 	}
-	if slices.Contains(parts, mixture.Layer) {
+	if slices.Contains(parts, compare.Layer) {
 		k.Layer = bad.Layer
 	}
-	if slices.Contains(parts, mixture.Network) { // what runs has to find the network that its loader found
+	if slices.Contains(parts, compare.Network) { // what runs has to find the network that its loader found
 		k.Boot = bad.Boot
 	}
 	var err error
-	if k.Overlay, err = mixture.Of(good.Overlay, bad.Overlay, parts); err == nil && len(taken) > 0 {
+	if k.Overlay, err = compare.Mix(good.Overlay, bad.Overlay, parts); err == nil && len(taken) > 0 {
 		k.Layer, k.Stacked, err = stack(good.Layer, bad.Layer, built, taken)
 		k.Overlay.Layer = k.Layer.Digest
 	}
@@ -313,8 +313,8 @@ func ReadPast(ctx context.Context, dir string, names []string, commit string,
 
 // Shares that are more than images: packages may be tried by name, and a loader has the agent, too.
 const (
-	packagesPart = mixture.Layer + "/packages"
-	agentPart    = mixture.Layer + "/agent"
+	packagesPart = compare.Layer + "/packages"
+	agentPart    = compare.Layer + "/agent"
 )
 
 // share is a part of a layer that is tried apart from the rest: images of the bad layer among
@@ -330,12 +330,12 @@ type share struct {
 // the package whose service runs as it. Packages are on their base, and the kernel's modules are
 // among them.
 var shares = []share{
-	{mixture.Layer + "/accounts", []string{spec.ImageAccounts}, []string{"uamlite"},
+	{compare.Layer + "/accounts", []string{spec.ImageAccounts}, []string{"uamlite"},
 		func(to *spec.Layer, from spec.Layer) { to.Accounts = from.Accounts }},
 	{packagesPart, []string{"base", "packages"}, []string{"base", "kernel", "apt"}, func(to *spec.Layer, from spec.Layer) {
 		to.Kernel, to.Initrd, to.UEFI, to.Packages = from.Kernel, from.Initrd, from.UEFI, from.Packages
 	}},
-	{mixture.Layer + "/policy", []string{"policy"}, []string{"apparmor", "perm"},
+	{compare.Layer + "/policy", []string{"policy"}, []string{"apparmor", "perm"},
 		func(to *spec.Layer, from spec.Layer) { to.AppArmor = from.AppArmor }},
 	{agentPart, []string{"agent"}, nil, func(to *spec.Layer, from spec.Layer) {
 		to.Features = from.Features
@@ -373,7 +373,7 @@ func sharesOf(good, bad spec.Layer) (list []string) {
 // split returns those parts that are shares of a layer, and the others.
 func split(parts []string) (taken, rest []string) {
 	for _, p := range parts {
-		if strings.HasPrefix(p, mixture.Layer+"/") {
+		if strings.HasPrefix(p, compare.Layer+"/") {
 			taken = append(taken, p)
 		} else {
 			rest = append(rest, p)

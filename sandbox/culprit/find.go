@@ -25,8 +25,8 @@ import (
 	"github.com/caisson-os/caisson/internal/fault"
 	"github.com/caisson-os/caisson/internal/ownfiles"
 	"github.com/caisson-os/caisson/internal/plain"
-	"github.com/caisson-os/caisson/sandbox/mixture"
 	"github.com/caisson-os/caisson/spec/site"
+	"github.com/caisson-os/caisson/spec/site/compare"
 	"github.com/caisson-os/caisson/spec/site/explain"
 	"github.com/caisson-os/caisson/spec/site/plan"
 )
@@ -263,9 +263,9 @@ func (n *Node) result(ctx context.Context, f *Found, tries int) (*Result, error)
 			i = slices.IndexFunc(shares, func(s share) bool { return s.name == packagesPart })
 		}
 		if i >= 0 {
-			in = mixture.Layer
+			in = compare.Layer
 		}
-		o, err := mixture.Of(a.Overlay, b.Overlay, []string{in})
+		o, err := compare.Mix(a.Overlay, b.Overlay, []string{in})
 		if err != nil {
 			return nil, err
 		}
@@ -317,7 +317,7 @@ func (n *Node) formerly(p *Part, keys []string, commits ...string) {
 }
 
 // written says under which key a site has a part that is no item.
-var written = map[string]string{"kernelArgs": "machine/kernel/args", mixture.Network: "machine/network",
+var written = map[string]string{"kernelArgs": "machine/kernel/args", compare.Network: "machine/network",
 	"persist": "machine/persist", "gates": "health"}
 
 // Write prints what was found for people; the last line is the smallest change.
@@ -349,9 +349,9 @@ func (p Part) write(w io.Writer) {
 		where = p.Origin.String() + " at commit " + p.Commit[:min(len(p.Commit), 12)] + ", not in the site now"
 	case p.Origin != nil:
 		where = p.Origin.String()
-	case len(p.Changes) == 1 && strings.HasPrefix(p.Name, mixture.Layer+"/"):
+	case len(p.Changes) == 1 && strings.HasPrefix(p.Name, compare.Layer+"/"):
 		where = "in the layer"
-	case p.Name == mixture.Layer, strings.HasPrefix(p.Name, mixture.Layer+"/"):
+	case p.Name == compare.Layer, strings.HasPrefix(p.Name, compare.Layer+"/"):
 		where = "what is in it is not tried apart"
 	}
 	if len(p.Changes) == 1 {

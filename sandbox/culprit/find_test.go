@@ -14,9 +14,9 @@ import (
 	"github.com/caisson-os/caisson/fleet/history"
 	"github.com/caisson-os/caisson/fleet/publish"
 	"github.com/caisson-os/caisson/oci/registry"
-	"github.com/caisson-os/caisson/sandbox/mixture"
 	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/spec/site"
+	"github.com/caisson-os/caisson/spec/site/compare"
 	"github.com/caisson-os/caisson/spec/site/explain"
 	"github.com/caisson-os/caisson/spec/site/plan"
 )
@@ -151,7 +151,7 @@ func TestWrite(t *testing.T) {
 		t.Errorf("%s", b.String())
 	}
 	b.Reset()
-	layer := Part{Name: mixture.Layer, Changes: slices.Repeat(r.Parts[0].Changes, shown+2)}
+	layer := Part{Name: compare.Layer, Changes: slices.Repeat(r.Parts[0].Changes, shown+2)}
 	r.Parts = []Part{{Name: "sysctl/gone", Changes: r.Parts[0].Changes}, layer}
 	r.Write(&b)
 	if got := b.String(); !strings.Contains(got, "\n2 parts, of which none") || !strings.Contains(got, "; the site does not have it now\n") || !strings.HasSuffix(got, "\n  … and 2 more\nlayer; what is in it is not tried apart\n") {

@@ -25,8 +25,8 @@ import (
 	"github.com/caisson-os/caisson/internal/paths"
 	"github.com/caisson-os/caisson/layers/image"
 	"github.com/caisson-os/caisson/sandbox"
-	"github.com/caisson-os/caisson/sandbox/mixture"
 	"github.com/caisson-os/caisson/spec"
+	"github.com/caisson-os/caisson/spec/site/compare"
 	"github.com/caisson-os/caisson/test/fixture"
 	"github.com/caisson-os/caisson/test/require"
 )
@@ -301,7 +301,7 @@ func TestPackagesAreOnePart(t *testing.T) {
 		}
 		var said strings.Builder
 		r, err := n.Find(t.Context(), Question{Good: "1", Cache: t.TempDir()}, func(format string, args ...any) { fmt.Fprintf(&said, format+"\n", args...) })
-		if err != nil || len(r.Parts) != 1 || r.Parts[0].Name != mixture.Layer || !strings.Contains(said.String(), "packages are not tried apart: ") || !strings.Contains(said.String(), says) {
+		if err != nil || len(r.Parts) != 1 || r.Parts[0].Name != compare.Layer || !strings.Contains(said.String(), "packages are not tried apart: ") || !strings.Contains(said.String(), says) {
 			t.Errorf("%s: %+v, %v\n%s", says, r, err, said.String())
 		}
 	}

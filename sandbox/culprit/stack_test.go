@@ -14,8 +14,8 @@ import (
 	"github.com/caisson-os/caisson/oci"
 	"github.com/caisson-os/caisson/oci/registry"
 	"github.com/caisson-os/caisson/sandbox"
-	"github.com/caisson-os/caisson/sandbox/mixture"
 	"github.com/caisson-os/caisson/spec"
+	"github.com/caisson-os/caisson/spec/site/compare"
 	"github.com/caisson-os/caisson/test/fixture"
 )
 
@@ -151,7 +151,7 @@ func TestMixedLayers(t *testing.T) {
 	}
 	good := &sandbox.Kept{Overlay: fixture.Overlay(nil), Layer: pushed(t, r, "1", nil), Boot: []spec.BootNetwork{{VLAN: 7}}}
 	bad := &sandbox.Kept{Overlay: fixture.Overlay(fixture.Worse), Layer: pushed(t, r, "2", map[string]string{"packages": "2", "policy": "2"}), Boot: []spec.BootNetwork{{VLAN: 9}}}
-	if k, err := mixed(good, bad, nil, []string{mixture.Network}); err != nil || k.Boot[0].VLAN != 9 {
+	if k, err := mixed(good, bad, nil, []string{compare.Network}); err != nil || k.Boot[0].VLAN != 9 {
 		t.Errorf("with the network of the bad one: %+v, %v", k, err)
 	}
 	for parts, want := range map[string]string{"": good.Layer.Digest, "files//etc/motd": good.Layer.Digest, "layer/packages layer/policy": bad.Layer.Digest, "layer": bad.Layer.Digest, "layer/packages files//etc/motd": ""} {

@@ -3,17 +3,13 @@
 package plan
 
 import (
-	"cmp"
-	"maps"
 	"regexp"
-	"slices"
-	"strconv"
 	"strings"
 
 	"github.com/caisson-os/caisson/internal/digest"
-	"github.com/caisson-os/caisson/internal/plain"
 	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/spec/site"
+	"github.com/caisson-os/caisson/spec/site/compare"
 )
 
 // layerChanges compares the layer that a node has, a digest or none, with the one
@@ -57,21 +53,24 @@ func (p *Planner) moveChanges(published string, v site.Variant, next *Layer) []C
 		// refuses until the site is built again.
 		return nil
 	}
-	c := &comparison{}
-	compareRecipes(c, old.Made, v.Recipe, nil)
-	return moved(published, to, 0, &old.Layer, described(old, v.Recipe), c)
+	return moved(layerChange(published, to), &old.Layer, described(old, v.Recipe), compare.Recipes(old.Made, v.Recipe))
 }
 
 // leaves is the change of a node that has no layer any more.
 func leaves(from, why string) []Change {
-	return []Change{{Change: spec.Change{Item: "layer", Key: "layer", From: from, Action: spec.ActionRemove}, Class: spec.ClassCold, why: why}}
+	return []Change{because(spec.Change{Item: "layer", Key: "layer", From: from, Action: spec.ActionRemove}, spec.ClassCold, why)}
+}
+
+// layerChange is the change of a node from one layer to another, of which nothing more is known.
+func layerChange(from, to string) Change {
+	return because(spec.Change{Item: "layer", Key: "layer", From: from, To: to, Action: spec.ActionChange}, spec.ClassKexec,
+		"a layer cannot be read, so its kernel may be another")
 }
 
 // between are the changes of a node that goes from one layer, or none, to another: the one
 // rule for what is to come and for what was. A layer that cannot be read is nil.
 func between(layers Layers, from, to string, old, next *Layer) []Change {
-	change := Change{Change: spec.Change{Item: "layer", Key: "layer", From: from, To: to, Action: spec.ActionChange}, Class: spec.ClassKexec,
-		why: "a layer cannot be read, so its kernel may be another"}
+	change := layerChange(from, to)
 	switch {
 	case from == "":
 		change.Action, change.Class, change.why = spec.ActionAdd, spec.ClassCold, "it boots into its first layer"
@@ -82,20 +81,18 @@ func between(layers Layers, from, to string, old, next *Layer) []Change {
 	case old == nil || next == nil:
 		return []Change{change}
 	}
-	c := &comparison{}
-	compareBuilt(c, old, next)
-	return moved(from, to, layers.Fetch(old, next), &old.Layer, &next.Layer, c)
+	change.Fetch = layers.Fetch(old, next)
+	return moved(change, &old.Layer, &next.Layer, compare.Layers(&old.Layer, &next.Layer, old.Made, next.Made))
 }
 
 // moved puts the change of the layer before what differs in it, all of one class.
-func moved(from, to string, fetch int64, old, next *spec.Layer, c *comparison) []Change {
+func moved(change Change, old, next *spec.Layer, within []compare.Change) []Change {
+	all := append([]Change{change}, changes(within)...)
 	class, why := spec.LayerMove(old, next)
-	for i := range c.changes {
-		c.changes[i].Class, c.changes[i].why = class, why
+	for i := range all {
+		all[i].Class, all[i].why = class, why
 	}
-	change := Change{Change: spec.Change{Item: "layer", Key: "layer", From: from, To: to, Action: spec.ActionChange},
-		Class: class, Fetch: fetch, why: why}
-	return append([]Change{change}, c.changes...)
+	return all
 }
 
 // described returns the known facts on a layer that is to be built: its architecture, and
@@ -117,26 +114,6 @@ func onlyAccounts(a, b spec.Recipe) bool {
 	return site.RecipeID(a) == site.RecipeID(b)
 }
 
-// compareBuilt compares two layers that are there: what is in them, and what they
-// were made of.
-func compareBuilt(c *comparison, old, next *Layer) {
-	compareTexts(c, "kernel", map[string]string{"release": old.Kernel.Release}, map[string]string{"release": next.Kernel.Release})
-	compareTexts(c, "apt", packages(old), packages(next))
-	a, b := old.AppArmor.Modes(), next.AppArmor.Modes()
-	compareRecipes(c, old.Made, next.Made, map[string]bool{"apt": true})
-	compareTexts(c, "apt", howInstalled(old.Made), howInstalled(next.Made))
-	compareTexts(c, "apparmor", a, b)
-}
-
-func packages(l *Layer) map[string]string {
-	return plain.Map(l.Packages, func(p spec.InstalledPackage) (name, version string) {
-		if p.Arch != "all" && p.Arch != l.Arch && p.Arch != "" {
-			p.Name += ":" + p.Arch
-		}
-		return p.Name, p.Version
-	})
-}
-
 var releaseForm = regexp.MustCompile(`^[0-9][^-]*(?:-[0-9]+)*-(.*)$`)
 
 // sameFlavour reports whether a kernel of a release may come from a package, as
@@ -147,126 +124,67 @@ func sameFlavour(release, pkg string) bool {
 	return !ok || m == nil || release == flavour || m[1] == flavour
 }
 
-// compareRecipes compares what two layers are made of, field by field. Without
-// are items that something better is known of.
-func compareRecipes(c *comparison, old, next spec.Recipe, without map[string]bool) {
-	a, b := flatten(old), flatten(next)
-	for _, item := range []string{"base", "apt", "uamlite", "apparmor", "perm"} {
-		if !without[item] {
-			compareTexts(c, item, a[item], b[item])
-		}
-	}
+// Difference is a node in two states of a fleet. An overlay is nil where the node was
+// not published; both are when its content is the same.
+type Difference struct {
+	Node             string
+	From, To         *spec.Overlay
+	HoldFrom, HoldTo string // as people read them
 }
 
-// howInstalled returns the parts of a recipe on packages but their list: answers,
-// holds, lists of what may not be there, archives.
-func howInstalled(r spec.Recipe) map[string]string {
-	apt := flatten(r)["apt"]
-	for _, p := range r.Packages.Install {
-		delete(apt, p.Name)
-	}
-	return apt
+// Differences compares nodes one after the other, and each two layers once.
+type Differences struct {
+	layers Layers
+	moves  map[[2]string][]Change
 }
 
-// compareTexts adds what differs between two maps, in order of the keys. The
-// fields of a thing that comes or goes as a whole are left out.
-func compareTexts(c *comparison, item string, old, next map[string]string) {
-	keys := map[string]string{} // either may be nil
-	maps.Copy(keys, old)
-	maps.Copy(keys, next)
-	for _, key := range slices.Sorted(maps.Keys(keys)) {
-		a, b := old[key], next[key]
-		if owner, _, field := strings.Cut(key, "/"); field && (old[owner] == "") != (next[owner] == "") {
-			continue
-		}
-		if a != b {
-			c.add(item, key, a, b)
-		}
-	}
+// NewDifferences returns what knows layers as a planner does.
+func NewDifferences(layers Layers) *Differences {
+	return &Differences{layers, map[[2]string][]Change{}}
 }
 
-// flatten returns a recipe as texts by item and key, "name" or "name/field". A
-// secret is shown by its digest.
-func flatten(r spec.Recipe) map[string]map[string]string {
-	out := map[string]map[string]string{}
-	put := func(item, key, text string) {
-		if text == "" {
-			return
-		}
-		if out[item] == nil {
-			out[item] = map[string]string{}
-		}
-		out[item][key] = text
+// Plan returns the changes from the one state to the other.
+func (all *Differences) Plan(d Difference) NodePlan {
+	n := NodePlan{Name: d.Node, Class: spec.ClassNone, Changes: []Change{}}
+	switch {
+	case d.From == nil && d.To == nil:
+	case d.From == nil:
+		n.Changes = append(n.Changes, because(spec.Change{Item: "node", Key: d.Node, To: "published", Action: spec.ActionAdd},
+			spec.ClassCold, "it came"))
+	case d.To == nil:
+		n.Changes = append(n.Changes, because(spec.Change{Item: "node", Key: d.Node, From: "published", Action: spec.ActionRemove},
+			spec.ClassNone, "it left"))
+	default:
+		n.Changes = append(n.Changes, changes(compare.Overlays(d.From, d.To))...)
+		n.Changes = append(n.Changes, all.between(d.From.Layer, d.To.Layer)...)
 	}
-	base, _ := spec.Encode(r.Base) // plain data
-	put("base", "system", string(base))
-	put("base", "kernel", r.Kernel)
-	put("base", "modules", strings.Join(r.Modules, " "))
-	put("base", "disk programs", yes(r.Programs))
-	flattenPackages(r.Packages, func(key, text string) { put("apt", key, text) })
-	flattenAccounts(r.Accounts, func(key, text string) { put("uamlite", key, text) })
-	for _, f := range r.AppArmor.Profiles {
-		put("apparmor", "file "+f.File, short(f.Text))
+	if d.HoldFrom != d.HoldTo {
+		h := compare.Text("hold", "node", d.HoldFrom, d.HoldTo)
+		n.Changes = append(n.Changes, because(h.Change, spec.ClassNone, "a hold begins or ends"))
 	}
-	put("apparmor", "complain", yes(r.AppArmor.Complain))
-	if r.Perm != nil {
-		for _, x := range r.Perm.Paths {
-			put("perm", x.Path, strings.TrimSpace(x.Mode+" "+x.Owner+":"+x.Group))
+	for _, c := range n.Changes {
+		if spec.Worse(c.Class, n.Class) || n.Why == "" {
+			n.Class, n.Why = c.Class, c.why
 		}
 	}
-	return out
+	return n
 }
 
-func flattenPackages(p spec.Packages, put func(key, text string)) {
-	for _, x := range p.Install {
-		put(x.Name, cmp.Or(x.Version, "installed")+strings.TrimSuffix(" from "+x.From, " from "))
-		for _, d := range x.Debconf {
-			put(x.Name+"/debconf "+d.Question, d.Type+" "+short(d.Answer))
+func (all *Differences) between(from, to string) []Change {
+	pair := [2]string{from, to}
+	known, ok := all.moves[pair]
+	switch {
+	case ok || from == to:
+		return known
+	case to == "":
+		known = leaves(from, "it has no layer any more")
+	default:
+		var old *Layer
+		if from != "" {
+			old = all.layers.Published(from)
 		}
+		known = between(all.layers, from, to, old, all.layers.Published(to))
 	}
-	for _, name := range p.Blacklist {
-		put("blacklist "+name, "never")
-	}
-	for _, name := range p.Whitelist {
-		put("whitelist "+name, "kept")
-	}
-	for _, name := range p.Hold {
-		put("hold "+name, "held")
-	}
-	for _, r := range p.Repositories {
-		data, _ := spec.Encode(r) // plain data
-		put("repository "+r.ID, r.URL+" "+strings.Join(r.Distributions, " ")+" ("+short(string(data))+")")
-	}
-	put("upgrade", yes(p.Upgrade))
-	put("allow downgrade", yes(p.AllowDowngrade))
-	put("strict", yes(p.Strict))
-	put("recommends", yes(p.Recommends))
-	put("exclusive", yes(p.Exclusive))
-}
-
-func flattenAccounts(a spec.Accounts, put func(key, text string)) {
-	for _, u := range a.Users {
-		put(u.Name, "account")
-		if u.UID != 0 {
-			put(u.Name+"/uid", strconv.Itoa(u.UID))
-		}
-		put(u.Name+"/sudo", yes(u.Sudo))
-		if u.Password != "" {
-			put(u.Name+"/password", short(u.Password))
-		}
-		if u.Keys != nil {
-			put(u.Name+"/keys", strconv.Itoa(len(u.Keys))+" ("+short(strings.Join(u.Keys, "\n"))+")")
-		}
-		put(u.Name+"/groups", strings.Join(u.Groups, " "))
-		put(u.Name+"/shell", u.Shell)
-	}
-	put("purge expired", yes(a.PurgeExpired))
-	put("builtin", a.Builtin)
-}
-
-func yes(b bool) string {
-	if b {
-		return "yes"
-	}
-	return ""
+	all.moves[pair] = known
+	return known
 }

@@ -6,8 +6,6 @@ import (
 	"cmp"
 	"fmt"
 	"io"
-	"maps"
-	"slices"
 	"strings"
 	"time"
 
@@ -15,30 +13,6 @@ import (
 	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/spec/rules"
 )
-
-// maintenance compares what a node does over time.
-func (c *comparison) maintenance(from, to *spec.Maintenance) {
-	from, to = cmp.Or(from, &spec.Maintenance{}), cmp.Or(to, &spec.Maintenance{})
-	compareLists(c, "window", windows(from), windows(to), func(w namedWindow) (string, string) { return w.name, w.text() })
-	before := plain.Map(from.Operations, func(o spec.Operation) (name, id string) { return o.Name, o.ID })
-	compareLists(c, "operation", from.Operations, to.Operations, func(o spec.Operation) (string, string) {
-		text := operationText(o)
-		if id := before[o.Name]; id != "" && id != o.ID { // only those that are wanted have another one
-			text = "runs again: " + text
-		}
-		return o.Name, text
-	})
-	compareLists(c, "operation", from.Realtime, to.Realtime, func(r spec.Realtime) (string, string) { return r.Name, realtimeText(r) })
-}
-
-func realtimeText(r spec.Realtime) string {
-	keys := plain.Each(r.Keys, func(k spec.ItemKey) string { return k.Item + " " + rules.PolicyName(k.Item, k.Key) })
-	text := "realtime" + budgetText(r.Budget) + ": " + strings.Join(keys, ", ")
-	if len(r.Windows) > 0 {
-		text += ", set in " + strings.Join(r.Windows, " or ")
-	}
-	return text
-}
 
 // disruption returns when something disturbs a node next, nil when nothing is known to.
 // What was published before and runs once is taken to have run.
@@ -78,51 +52,6 @@ func nextRun(o spec.Operation, from time.Time) (time.Time, bool) {
 	return time.Time{}, false
 }
 
-type namedWindow struct {
-	name string
-	spec.Window
-}
-
-func windows(m *spec.Maintenance) []namedWindow {
-	return plain.Each(slices.Sorted(maps.Keys(m.Windows)), func(name string) namedWindow { return namedWindow{name, m.Windows[name]} })
-}
-
-func (w namedWindow) text() string {
-	if len(w.Intervals) == 0 {
-		return "never open"
-	}
-	last := w.Intervals[len(w.Intervals)-1]
-	text := fmt.Sprintf("open %d times, first at %s, until %s", len(w.Intervals), moment(w.Intervals[0].From), moment(last.To))
-	if w.StartGuard > 0 {
-		text += fmt.Sprintf(", nothing starts in the last %s", seconds(w.StartGuard))
-	}
-	if w.OnClose == "stop" {
-		text += ", then what runs is stopped"
-	}
-	return text
-}
-
-func operationText(o spec.Operation) string {
-	text := fmt.Sprintf("%s: %s", o.Type, strings.Join(o.Exec.Argv, " "))
-	switch {
-	case o.Type == spec.Cron && len(o.Runs) == 0:
-		text += ", never"
-	case o.Type == spec.Cron:
-		text += fmt.Sprintf(", %d times, first at %s", len(o.Runs), moment(o.Runs[0]))
-	case o.Generation > 0:
-		text += fmt.Sprintf(", generation %d", o.Generation)
-	}
-	if len(o.Windows) > 0 {
-		text += ", in " + strings.Join(o.Windows, " or ")
-	}
-	if o.Order != nil && o.Order.Slot != "" {
-		text += ", with a slot of " + o.Order.Slot
-	}
-	return text
-}
-
-func moment(t time.Time) string { return t.UTC().Format("2006-01-02T15:04Z") }
-
 // Terms holds the terms that a publish signs beside overlays. Who agrees to a plan agrees to them.
 type Terms struct {
 	Registry  string         `json:"registry"`  // where it is pushed
@@ -147,7 +76,7 @@ type WaveTerms struct {
 }
 
 func (t *Terms) write(w io.Writer) {
-	life := seconds(t.Lifetime)
+	life := plain.Duration(time.Duration(t.Lifetime) * time.Second)
 	if days := t.Lifetime / (24 * 60 * 60); days > 0 && t.Lifetime%(24*60*60) == 0 {
 		life = plain.Count(int(days), "day")
 	}
@@ -175,50 +104,6 @@ func swap(class string, policy *spec.LayerSwap, m *spec.Maintenance, now time.Ti
 	}
 	return cmp.Or(soonest(m, spec.LayerSwapName, policy.Windows, now, func(from time.Time) (time.Time, bool) { return from, true }),
 		&Turn{Operation: spec.LayerSwapName})
-}
-
-// swapTexts are the parts of when a node starts over by itself, for people.
-func swapTexts(s *spec.LayerSwap) map[string]string {
-	if s == nil {
-		return nil
-	}
-	texts := map[string]string{"windows": "always"}
-	if len(s.Windows) > 0 {
-		texts["windows"] = strings.Join(s.Windows, " or ")
-	}
-	var when []string
-	for _, c := range s.When {
-		switch {
-		case c.Command != nil:
-			when = append(when, commandText(*c.Command))
-		case c.Unit != "":
-			when = append(when, c.Unit+" is active")
-		case c.File != "":
-			when = append(when, c.File+" exists")
-		default:
-			when = append(when, c.Absent+" does not exist")
-		}
-	}
-	if when != nil {
-		texts["when"] = strings.Join(when, " and ")
-	}
-	if s.Slot != "" {
-		texts["slot"] = "of " + s.Slot
-	}
-	if s.Spread > 0 {
-		texts["spread"] = seconds(s.Spread)
-	}
-	if d := s.Drain; d != nil {
-		texts["drain.check"], texts["drain.exec"], texts["drain.undo"] = commandText(d.Check), commandText(d.Exec), commandText(d.Undo)
-	}
-	if s.Soak > 0 {
-		texts["soak"] = seconds(s.Soak)
-	}
-	return texts
-}
-
-func commandText(c spec.Command) string {
-	return fmt.Sprintf("%s (%s)", strings.Join(c.Argv, " "), seconds(c.Timeout))
 }
 
 // Turn is when an operation acts next.
@@ -262,7 +147,7 @@ func (t *Turn) text() string {
 	if t.From.IsZero() {
 		return t.Operation + ", of which no window is known to open"
 	}
-	text := t.Operation + " from " + moment(t.From)
+	text := t.Operation + " from " + t.From.UTC().Format("2006-01-02T15:04Z")
 	if t.Window != "" {
 		text += " in window " + t.Window
 	}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/spec/site"
+	"github.com/caisson-os/caisson/spec/site/compare"
 )
 
 const operating = `apiVersion: caisson.dev/v1alpha1
@@ -142,7 +143,7 @@ func TestTimesAreForPeople(t *testing.T) {
 			Realtime: []spec.Realtime{{Name: "m/o", Keys: []spec.ItemKey{{Item: "sysctl", Key: "vm.swappiness"}}, Budget: budget}}},
 	}
 	var said strings.Builder
-	for _, c := range compareOverlays(&spec.Overlay{}, to) {
+	for _, c := range compare.Overlays(&spec.Overlay{}, to) {
 		said.WriteString(c.To + "\n")
 	}
 	(&Terms{Registry: "r", Lifetime: hour, Threshold: 1}).write(&said)

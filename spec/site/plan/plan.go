@@ -23,6 +23,7 @@ import (
 	"github.com/caisson-os/caisson/internal/plain"
 	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/spec/site"
+	"github.com/caisson-os/caisson/spec/site/compare"
 	"github.com/caisson-os/caisson/spec/site/module"
 )
 
@@ -64,6 +65,15 @@ type Change struct {
 	Waits *Turn  `json:"waits,omitempty"` // when a value that waits for a window is set; absent where nothing waits
 
 	why string
+}
+
+// because returns a change of a class, and why it is of that.
+func because(c spec.Change, class, why string) Change {
+	return Change{Change: c, Class: class, why: why}
+}
+
+func changes(all []compare.Change) []Change {
+	return plain.Each(all, func(c compare.Change) Change { return because(c.Change, c.Class, c.Why) })
 }
 
 // LayerPlan is a variant of the system layer that the site needs.
@@ -166,18 +176,18 @@ func (p *Planner) Add(node string, published *spec.Overlay) {
 	if err != nil {
 		return // it is not the site's
 	}
-	var changes []Change
+	var all []Change
 	if published == nil {
-		changes = []Change{{Change: spec.Change{Item: "node", Key: node, To: "published", Action: spec.ActionAdd},
-			Class: spec.ClassCold, why: "it boots with this site for the first time"}}
+		all = []Change{because(spec.Change{Item: "node", Key: node, To: "published", Action: spec.ActionAdd},
+			spec.ClassCold, "it boots with this site for the first time")}
 		published = &spec.Overlay{}
 	} else {
-		changes = compareOverlays(published, want)
+		all = changes(compare.Overlays(published, want))
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	moves := p.layerChanges(node, published.Layer)
-	live := len(changes) > 0 && !slices.ContainsFunc(changes, func(c Change) bool { return !spec.Live(c.Class) })
+	live := len(all) > 0 && !slices.ContainsFunc(all, func(c Change) bool { return !spec.Live(c.Class) })
 	atOnce := false
 	if live && len(moves) > 0 && !spec.Live(moves[0].Class) { // the layer waits for a boot; else nothing waits
 		old := p.publishedLocked(published.Layer)
@@ -185,9 +195,9 @@ func (p *Planner) Add(node string, published *spec.Overlay) {
 	}
 	wanted, now := p.site.OperationsOf(node)
 	if live && (atOnce || len(moves) == 0 || spec.Live(moves[0].Class)) { // a boot sets everything
-		wait(changes, want, now)
+		wait(all, want, now)
 	}
-	n := p.nodePlan(node, append(changes, moves...))
+	n := p.nodePlan(node, append(all, moves...))
 	n.AtOnce = atOnce
 	n.Next = disruption(published.Maintenance, wanted, now)
 	n.Swap = swap(n.Class, want.Swap, wanted, now)
@@ -246,8 +256,8 @@ func (p *Planner) publishedLocked(digest string) *Layer {
 func (p *Planner) Ended(node, kind, text string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.ended[node] = append(p.ended[node], Change{Change: spec.Change{Item: "hold", Key: kind, From: text, Action: spec.ActionRemove},
-		Class: spec.ClassNone, why: "a hold ends: its time is over"})
+	p.ended[node] = append(p.ended[node], because(spec.Change{Item: "hold", Key: kind, From: text, Action: spec.ActionRemove},
+		spec.ClassNone, "a hold ends: its time is over"))
 }
 
 // Held notes a node that keeps what it has, whatever the site says.
@@ -276,9 +286,9 @@ func givesAnother(changes []Change) bool {
 func (p *Planner) Gone(node string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.plan.Nodes = append(p.plan.Nodes, p.nodePlan(node, []Change{{
-		Change: spec.Change{Item: "node", Key: node, From: "published", Action: spec.ActionRemove},
-		Class:  spec.ClassNone, why: "it keeps what it has and is sent nothing more"}}))
+	p.plan.Nodes = append(p.plan.Nodes, p.nodePlan(node, []Change{
+		because(spec.Change{Item: "node", Key: node, From: "published", Action: spec.ActionRemove},
+			spec.ClassNone, "it keeps what it has and is sent nothing more")}))
 }
 
 func (p *Planner) nodePlan(node string, changes []Change) NodePlan {

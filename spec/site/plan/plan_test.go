@@ -15,8 +15,10 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/caisson-os/caisson/internal/advisory"
+	"github.com/caisson-os/caisson/internal/digest"
 	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/spec/site"
+	"github.com/caisson-os/caisson/spec/site/compare"
 )
 
 // start is a site whose parts the tests change by replacing text.
@@ -77,8 +79,8 @@ func (b built) Next(v site.Variant) *Layer {
 	return nil
 }
 
-// compare plans all nodes at once.
-func compare(s *site.Site, published map[string]*spec.Overlay, layers built) *Plan {
+// planAll plans all nodes at once.
+func planAll(s *site.Site, published map[string]*spec.Overlay, layers built) *Plan {
 	p := New(s, layers)
 	for _, n := range s.Nodes() {
 		p.Add(n.Name, published[n.Name])
@@ -173,7 +175,7 @@ func TestPlan(t *testing.T) {
 			if text == start(t) && tt.name != "nothing" {
 				t.Fatalf("%q is not in the base", tt.old)
 			}
-			p := compare(siteOf(t, text), overlays, layers)
+			p := planAll(siteOf(t, text), overlays, layers)
 			got := map[string]string{}
 			for _, n := range p.Nodes {
 				got[n.Name] = n.Class
@@ -222,7 +224,7 @@ func TestPlanSeesEveryDifference(t *testing.T) {
 			t.Fatal(err)
 		}
 		change(&o)
-		p := compare(s, map[string]*spec.Overlay{"a": &o, "b": published["b"], "c": published["c"]}, layers)
+		p := planAll(s, map[string]*spec.Overlay{"a": &o, "b": published["b"], "c": published["c"]}, layers)
 		if len(p.Nodes[0].Changes) != 1 {
 			t.Errorf("%s: changes = %+v, want one", what, p.Nodes[0].Changes)
 		}
@@ -322,9 +324,9 @@ func TestLayers(t *testing.T) {
 		"a package less": {func(l *Layer) { l.Packages = l.Packages[1:] }, "apt jq 1 "},
 		"sudo and keys": {func(l *Layer) {
 			l.Made.Accounts.Users = []spec.User{user("ann", func(u *spec.User) { u.Sudo = false }), user("bob", func(u *spec.User) { u.Keys = []string{"ssh-ed25519 B"} })}
-		}, "uamlite ann/sudo yes |uamlite bob/keys 1 (" + short("ssh-ed25519 A") + ") 1 (" + short("ssh-ed25519 B") + ")"},
+		}, "uamlite ann/sudo yes |uamlite bob/keys 1 (" + digest.Short([]byte("ssh-ed25519 A")) + ") 1 (" + digest.Short([]byte("ssh-ed25519 B")) + ")"},
 		"a user more, with all fields at once": {func(l *Layer) { l.Made.Accounts.Users = append(l.Made.Accounts.Users, user("zoe")) }, "uamlite zoe  account"},
-		"a profile's text":                     {func(l *Layer) { l.Made.AppArmor.Profiles = []spec.Profile{{File: "traceroute", Text: "new"}} }, "apparmor file traceroute " + short("old") + " " + short("new")},
+		"a profile's text":                     {func(l *Layer) { l.Made.AppArmor.Profiles = []spec.Profile{{File: "traceroute", Text: "new"}} }, "apparmor file traceroute " + digest.Short([]byte("old")) + " " + digest.Short([]byte("new"))},
 		"a profile's mode":                     {func(l *Layer) { l.AppArmor.Profiles[1].Mode = "enforce" }, "apparmor traceroute complain enforce"},
 		"a kernel":                             {func(l *Layer) { l.Kernel.Release = "6.12.2-amd64" }, "kernel release 6.12.1-amd64 6.12.2-amd64"},
 	} {
@@ -332,10 +334,9 @@ func TestLayers(t *testing.T) {
 			l.Packages = slices.Clone(l.Packages)
 			c.change(l)
 		})
-		var got comparison
-		compareBuilt(&got, old, next)
+		got := compare.Layers(&old.Layer, &next.Layer, old.Made, next.Made)
 		var lines []string
-		for _, d := range got.changes {
+		for _, d := range got {
 			lines = append(lines, d.Item+" "+d.Key+" "+d.From+" "+d.To)
 		}
 		if text := strings.Join(lines, "|"); text != c.want {
@@ -348,14 +349,13 @@ func TestLayers(t *testing.T) {
 		old, next *Layer
 		want      string
 	}{{none, first, "add add"}, {first, none, "remove remove"}} {
-		var got comparison
-		compareBuilt(&got, c.old, c.next)
+		got := compare.Layers(&c.old.Layer, &c.next.Layer, c.old.Made, c.next.Made)
 		var actions []string
-		for _, d := range got.changes {
+		for _, d := range got {
 			actions = append(actions, d.Action)
 		}
 		if text := strings.Join(actions, " "); text != c.want {
-			t.Errorf("accounts come or go: %q, want %q: %+v", text, c.want, got.changes)
+			t.Errorf("accounts come or go: %q, want %q: %+v", text, c.want, got)
 		}
 	}
 }
@@ -378,7 +378,7 @@ func TestPlanOfItselfIsEmpty(t *testing.T) {
 		if err := spec.Decode(data, &o); err != nil {
 			t.Fatal(err)
 		}
-		if p := compare(s, map[string]*spec.Overlay{"a": &o}, nil); p.Changed() {
+		if p := planAll(s, map[string]*spec.Overlay{"a": &o}, nil); p.Changed() {
 			t.Errorf("%s: %+v", conf, p.Nodes)
 		}
 	}
@@ -396,7 +396,7 @@ func FuzzPlan(f *testing.F) {
 		if s == nil {
 			return
 		}
-		if p := compare(s, nil, nil); len(p.Nodes) != len(s.Nodes()) {
+		if p := planAll(s, nil, nil); len(p.Nodes) != len(s.Nodes()) {
 			t.Errorf("a plan of %d nodes for %d", len(p.Nodes), len(s.Nodes()))
 		}
 	})
@@ -465,35 +465,3 @@ type nothingBuilt struct{}
 func (nothingBuilt) Next(site.Variant) *Layer        { return nil }
 func (nothingBuilt) Published(digest string) *Layer  { return &Layer{Digest: digest} }
 func (nothingBuilt) Fetch(from, to *Layer) (n int64) { return 0 }
-
-// TestPlanShowsServices names a service once for whatever differs of it.
-func TestPlanShowsServices(t *testing.T) {
-	was := spec.Service{Name: "a", Unit: "a.service", Commit: "1", Image: spec.Blob{Digest: "sha256:1", Size: 1}, User: "u", Package: "p", Action: "start",
-		Directories: []spec.ServiceDirectory{{From: "a", To: "/etc/a"}}}
-	for what, change := range map[string]func(*spec.Service){
-		"commit": func(s *spec.Service) { s.Commit = "2" }, "image": func(s *spec.Service) { s.Image.Digest = "sha256:2" }, "unit": func(s *spec.Service) { s.Unit = "b.service" },
-		"user": func(s *spec.Service) { s.User = "v" }, "package": func(s *spec.Service) { s.Package = "" }, "action": func(s *spec.Service) { s.Action = "reload" },
-		"directory": func(s *spec.Service) { s.Directories = []spec.ServiceDirectory{{From: "a", To: "/etc/a", File: true}} },
-	} {
-		is := was
-		change(&is)
-		got := compareOverlays(&spec.Overlay{Services: []spec.Service{was}}, &spec.Overlay{Services: []spec.Service{is}})
-		if len(got) != 1 || got[0].Item != "service" || got[0].Key != "a" || got[0].Class != spec.ClassService {
-			t.Errorf("%s: %+v", what, got)
-		}
-	}
-}
-
-// Items in another order are another document; an empty list and none are not.
-func TestOrderAndEmptyLists(t *testing.T) {
-	overlay := func(items spec.Items) *spec.Overlay { return &spec.Overlay{Items: items} }
-	a, b := spec.Sysctl{Key: "vm/a", Value: "1"}, spec.Sysctl{Key: "vm/b", Value: "1"}
-	c := compareOverlays(overlay(spec.Items{Sysctl: []spec.Sysctl{a, b}}), overlay(spec.Items{Sysctl: []spec.Sysctl{b, a}}))
-	if len(c) != 1 || c[0].Item != "sysctl" || c[0].Key != "order" || c[0].Class != spec.ClassLive {
-		t.Errorf("another order: %+v", c)
-	}
-	c = compareOverlays(overlay(spec.Items{Exec: []spec.Exec{{Name: "x", Args: []string{}}}}), overlay(spec.Items{Exec: []spec.Exec{{Name: "x"}}}))
-	if len(c) != 0 {
-		t.Errorf("an empty list and none: %+v", c)
-	}
-}

@@ -69,7 +69,7 @@ func TestASwapInAPlan(t *testing.T) {
 			if c.before != "" {
 				published, layers = publish(t, read(c.before))
 			}
-			all := compare(read(c.after), published, layers)
+			all := planAll(read(c.after), published, layers)
 			var text strings.Builder
 			all.Write(&text)
 			if n := all.Nodes[0]; n.Class != c.class || n.Swap.text() != c.swap || !strings.Contains(text.String(), c.said) || c.swap == "" && strings.Contains(text.String(), "by itself") {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package mixture
+package compare
 
 import (
 	"math/rand/v2"
@@ -15,13 +15,13 @@ import (
 
 func TestParts(t *testing.T) {
 	good, bad := fixture.Overlay(nil), fixture.Overlay(fixture.Worse)
-	all, err := Differ(good, bad)
+	all, err := Parts(good, bad)
 	if want := []string{"layer", "agent", "kernelArgs", "modules", "files//etc/motd", "sysctl/kernel.x", "sysctl/vm.swappiness", "sysctl/vm.zone", "units/a.service"}; err != nil || !slices.Equal(all, want) {
 		t.Fatalf("%q, %v", all, err)
 	}
 	mix := func(parts ...string) *spec.Overlay {
 		t.Helper()
-		o, err := Of(good, bad, parts)
+		o, err := Mix(good, bad, parts)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -44,7 +44,7 @@ func TestParts(t *testing.T) {
 // What was taken of the bad overlay differs from it no more, and all else does.
 func TestMixes(t *testing.T) {
 	good, bad := fixture.Overlay(nil), fixture.Overlay(fixture.Worse)
-	all, _ := Differ(good, bad)
+	all, _ := Parts(good, bad)
 	for seed := range uint64(200) {
 		r := rand.New(rand.NewPCG(seed, 1))
 		var some, rest []string
@@ -55,14 +55,14 @@ func TestMixes(t *testing.T) {
 				rest = append(rest, p)
 			}
 		}
-		o, err := Of(good, bad, some)
+		o, err := Mix(good, bad, some)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got, _ := Differ(o, bad); !slices.Equal(got, rest) {
+		if got, _ := Parts(o, bad); !slices.Equal(got, rest) {
 			t.Errorf("%q of it: %q differ", some, got)
 		}
-		if got, _ := Differ(good, o); !slices.Equal(got, some) {
+		if got, _ := Parts(good, o); !slices.Equal(got, some) {
 			t.Errorf("%q of it: %q differ from the good one", some, got)
 		}
 	}

@@ -1,10 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package plan
+// Package compare says how two overlays of a node differ, and two layers: for people, in the order
+// of the document, with what a change costs; and as parts, of which [Mix] makes an overlay.
+//
+// It compares plain data, whatever is published or booted: spec/site/plan plans by it, and
+// sandbox/culprit searches by it. Nobody else imports it.
+package compare
 
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"reflect"
 	"slices"
 	"strings"
@@ -31,10 +37,18 @@ func effectOf(item string) spec.Effect {
 	return spec.EffectOf("items." + item)
 }
 
+// Change is a value that differs.
+type Change struct {
+	spec.Change
+	Class string `json:"class"`
+	Why   string `json:"-"` // it is of that class
+}
+
 // comparison collects changes.
 type comparison struct{ changes []Change }
 
-func (c *comparison) add(item, key, from, to string) {
+// Text is the change from one text to another, of which one may be empty.
+func Text(item, key, from, to string) Change {
 	action := spec.ActionChange
 	switch {
 	case from == "":
@@ -43,8 +57,11 @@ func (c *comparison) add(item, key, from, to string) {
 		action = spec.ActionRemove
 	}
 	e := effectOf(item)
-	c.changes = append(c.changes, Change{Change: spec.Change{Item: item, Key: key, From: from, To: to, Action: action},
-		Class: e.Class, why: e.Why})
+	return Change{Change: spec.Change{Item: item, Key: key, From: from, To: to, Action: action}, Class: e.Class, Why: e.Why}
+}
+
+func (c *comparison) add(item, key, from, to string) {
+	c.changes = append(c.changes, Text(item, key, from, to))
 }
 
 // itemKind is a kind of items, the module that writes it, and the part of an overlay that it is.
@@ -73,9 +90,9 @@ var itemKinds = func() (out []itemKind) {
 	return out
 }()
 
-// compareOverlays lists what differs, in the order of the document. The layer is
+// Overlays lists what differs, in the order of the document. The layer is
 // not compared here: a site knows recipes, not digests.
-func compareOverlays(from, to *spec.Overlay) []Change {
+func Overlays(from, to *spec.Overlay) []Change {
 	c := &comparison{}
 	words := func(item, key string, a, b []string) {
 		if !slices.Equal(a, b) {
@@ -192,7 +209,7 @@ func mountEffect(c *Change) {
 	if c.Action == spec.ActionAdd {
 		return
 	}
-	c.Class, c.why = spec.ClassService, "what uses "+c.Key+" must let go of it"
+	c.Class, c.Why = spec.ClassService, "what uses "+c.Key+" must let go of it"
 }
 
 // sealedText says how a secret is sealed. One that was not opened for a plan has no bytes yet.
@@ -291,74 +308,6 @@ func checkText(h spec.HealthCheck) string {
 // seconds writes a time for people.
 func seconds(n int64) string { return plain.Duration(time.Duration(n) * time.Second) }
 
-// Difference is a node in two states of a fleet. An overlay is nil where the node was
-// not published; both are when its content is the same.
-type Difference struct {
-	Node             string
-	From, To         *spec.Overlay
-	HoldFrom, HoldTo string // as people read them
-}
-
-// Differences compares nodes one after the other, and each two layers once.
-type Differences struct {
-	layers Layers
-	moves  map[[2]string][]Change
-}
-
-// NewDifferences returns what knows layers as a planner does.
-func NewDifferences(layers Layers) *Differences {
-	return &Differences{layers, map[[2]string][]Change{}}
-}
-
-// Plan returns the changes from the one state to the other.
-func (all *Differences) Plan(d Difference) NodePlan {
-	n := NodePlan{Name: d.Node, Class: spec.ClassNone, Changes: []Change{}}
-	switch {
-	case d.From == nil && d.To == nil:
-	case d.From == nil:
-		n.Changes = append(n.Changes, Change{Change: spec.Change{Item: "node", Key: d.Node, To: "published",
-			Action: spec.ActionAdd}, Class: spec.ClassCold, why: "it came"})
-	case d.To == nil:
-		n.Changes = append(n.Changes, Change{Change: spec.Change{Item: "node", Key: d.Node, From: "published",
-			Action: spec.ActionRemove}, Class: spec.ClassNone, why: "it left"})
-	default:
-		c := &comparison{changes: compareOverlays(d.From, d.To)}
-		n.Changes = append(n.Changes, c.changes...)
-		n.Changes = append(n.Changes, all.between(d.From.Layer, d.To.Layer)...)
-	}
-	if d.HoldFrom != d.HoldTo {
-		h := &comparison{}
-		h.add("hold", "node", d.HoldFrom, d.HoldTo)
-		h.changes[0].Class, h.changes[0].why = spec.ClassNone, "a hold begins or ends"
-		n.Changes = append(n.Changes, h.changes...)
-	}
-	for _, c := range n.Changes {
-		if spec.Worse(c.Class, n.Class) || n.Why == "" {
-			n.Class, n.Why = c.Class, c.why
-		}
-	}
-	return n
-}
-
-func (all *Differences) between(from, to string) []Change {
-	pair := [2]string{from, to}
-	known, ok := all.moves[pair]
-	switch {
-	case ok || from == to:
-		return known
-	case to == "":
-		known = leaves(from, "it has no layer any more")
-	default:
-		var old *Layer
-		if from != "" {
-			old = all.layers.Published(from)
-		}
-		known = between(all.layers, from, to, old, all.layers.Published(to))
-	}
-	all.moves[pair] = known
-	return known
-}
-
 // interfaceKey names an interface: a card by its MAC address where that finds it.
 func interfaceKey(i spec.Interface) string { return cmp.Or(i.MAC, i.Name) }
 
@@ -417,4 +366,117 @@ func serviceText(s spec.Service) string {
 		text += ", image " + s.Image.Digest
 	}
 	return text
+}
+
+// maintenance compares what a node does over time.
+func (c *comparison) maintenance(from, to *spec.Maintenance) {
+	from, to = cmp.Or(from, &spec.Maintenance{}), cmp.Or(to, &spec.Maintenance{})
+	compareLists(c, "window", windows(from), windows(to), func(w namedWindow) (string, string) { return w.name, w.text() })
+	before := plain.Map(from.Operations, func(o spec.Operation) (name, id string) { return o.Name, o.ID })
+	compareLists(c, "operation", from.Operations, to.Operations, func(o spec.Operation) (string, string) {
+		text := operationText(o)
+		if id := before[o.Name]; id != "" && id != o.ID { // only those that are wanted have another one
+			text = "runs again: " + text
+		}
+		return o.Name, text
+	})
+	compareLists(c, "operation", from.Realtime, to.Realtime, func(r spec.Realtime) (string, string) { return r.Name, realtimeText(r) })
+}
+
+func realtimeText(r spec.Realtime) string {
+	keys := plain.Each(r.Keys, func(k spec.ItemKey) string { return k.Item + " " + rules.PolicyName(k.Item, k.Key) })
+	text := "realtime" + budgetText(r.Budget) + ": " + strings.Join(keys, ", ")
+	if len(r.Windows) > 0 {
+		text += ", set in " + strings.Join(r.Windows, " or ")
+	}
+	return text
+}
+
+type namedWindow struct {
+	name string
+	spec.Window
+}
+
+func windows(m *spec.Maintenance) []namedWindow {
+	return plain.Each(slices.Sorted(maps.Keys(m.Windows)), func(name string) namedWindow { return namedWindow{name, m.Windows[name]} })
+}
+
+func (w namedWindow) text() string {
+	if len(w.Intervals) == 0 {
+		return "never open"
+	}
+	last := w.Intervals[len(w.Intervals)-1]
+	text := fmt.Sprintf("open %d times, first at %s, until %s", len(w.Intervals), moment(w.Intervals[0].From), moment(last.To))
+	if w.StartGuard > 0 {
+		text += fmt.Sprintf(", nothing starts in the last %s", seconds(w.StartGuard))
+	}
+	if w.OnClose == "stop" {
+		text += ", then what runs is stopped"
+	}
+	return text
+}
+
+func operationText(o spec.Operation) string {
+	text := fmt.Sprintf("%s: %s", o.Type, strings.Join(o.Exec.Argv, " "))
+	switch {
+	case o.Type == spec.Cron && len(o.Runs) == 0:
+		text += ", never"
+	case o.Type == spec.Cron:
+		text += fmt.Sprintf(", %d times, first at %s", len(o.Runs), moment(o.Runs[0]))
+	case o.Generation > 0:
+		text += fmt.Sprintf(", generation %d", o.Generation)
+	}
+	if len(o.Windows) > 0 {
+		text += ", in " + strings.Join(o.Windows, " or ")
+	}
+	if o.Order != nil && o.Order.Slot != "" {
+		text += ", with a slot of " + o.Order.Slot
+	}
+	return text
+}
+
+func moment(t time.Time) string { return t.UTC().Format("2006-01-02T15:04Z") }
+
+// swapTexts are the parts of when a node starts over by itself, for people.
+func swapTexts(s *spec.LayerSwap) map[string]string {
+	if s == nil {
+		return nil
+	}
+	texts := map[string]string{"windows": "always"}
+	if len(s.Windows) > 0 {
+		texts["windows"] = strings.Join(s.Windows, " or ")
+	}
+	var when []string
+	for _, c := range s.When {
+		switch {
+		case c.Command != nil:
+			when = append(when, commandText(*c.Command))
+		case c.Unit != "":
+			when = append(when, c.Unit+" is active")
+		case c.File != "":
+			when = append(when, c.File+" exists")
+		default:
+			when = append(when, c.Absent+" does not exist")
+		}
+	}
+	if when != nil {
+		texts["when"] = strings.Join(when, " and ")
+	}
+	if s.Slot != "" {
+		texts["slot"] = "of " + s.Slot
+	}
+	if s.Spread > 0 {
+		texts["spread"] = seconds(s.Spread)
+	}
+	if d := s.Drain; d != nil {
+		texts["drain.check"], texts["drain.exec"], texts["drain.undo"] = commandText(d.Check), commandText(d.Exec), commandText(d.Undo)
+	}
+	if s.Soak > 0 {
+		texts["soak"] = seconds(s.Soak)
+	}
+	return texts
+}
+
+func commandText(c spec.Command) string {
+	return fmt.Sprintf("%s (%s)", strings.Join(c.Argv, " "), seconds(c.Timeout))
 }

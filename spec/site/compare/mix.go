@@ -1,9 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package mixture says in which parts two overlays of a node differ, and makes an overlay of some
-// parts of one and the rest of the other. A layer is one part to it. Only
-// sandbox/culprit imports it.
-package mixture
+package compare
 
 import (
 	"bytes"
@@ -85,9 +82,9 @@ func decode(o *spec.Overlay) (doc tree, err error) {
 	return doc, d.Decode(&doc)
 }
 
-// Differ returns the parts in which two overlays differ: the layer, then what is not of one
+// Parts returns the parts in which two overlays differ: the layer, then what is not of one
 // kind of items, then settings.
-func Differ(good, bad *spec.Overlay) ([]string, error) {
+func Parts(good, bad *spec.Overlay) ([]string, error) {
 	a, err := partsOf(good)
 	if err != nil {
 		return nil, err
@@ -117,8 +114,8 @@ func Differ(good, bad *spec.Overlay) ([]string, error) {
 	return list, nil
 }
 
-// Of returns the good overlay with some parts of the bad one.
-func Of(good, bad *spec.Overlay, parts []string) (*spec.Overlay, error) {
+// Mix returns the good overlay with some parts of the bad one.
+func Mix(good, bad *spec.Overlay, parts []string) (*spec.Overlay, error) {
 	a, err := decode(good)
 	if err != nil {
 		return nil, err

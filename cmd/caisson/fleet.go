@@ -17,6 +17,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/caisson-os/caisson/fleet/audit"
+	"github.com/caisson-os/caisson/fleet/people"
 	"github.com/caisson-os/caisson/fleet/query"
 	"github.com/caisson-os/caisson/fleet/replace"
 	"github.com/caisson-os/caisson/fleet/seal"
@@ -102,7 +103,7 @@ func (a *app) fleetTokenCommand() *cobra.Command {
 		if err := cli.Writable("--tokens", file); err != nil {
 			return err
 		}
-		token, err := server.AddToken(file, args[0], server.Role(role))
+		token, err := people.AddToken(file, args[0], people.Role(role))
 		if err != nil {
 			return err
 		}

@@ -25,6 +25,7 @@ import (
 
 	"github.com/caisson-os/caisson/fleet/history"
 	"github.com/caisson-os/caisson/fleet/hub"
+	"github.com/caisson-os/caisson/fleet/people"
 	"github.com/caisson-os/caisson/fleet/query"
 	"github.com/caisson-os/caisson/fleet/rollout"
 	"github.com/caisson-os/caisson/fleet/server"
@@ -325,14 +326,14 @@ func servePages(t *testing.T, s *shelf) (at, token string) {
 	if err := h.TakeSlot(t.Context(), "default", "a", hub.Proof{}); err != nil {
 		t.Fatal(err)
 	}
-	token, err = server.AddToken("tokens", "eve", server.Operator)
+	token, err = people.AddToken("tokens", "eve", people.Operator)
 	if err == nil {
 		err = os.WriteFile("token", []byte(token), 0o600)
 	}
 	if err != nil {
 		t.Fatal(err)
 	}
-	tokens, err := server.OpenTokens("tokens")
+	tokens, err := people.OpenTokens("tokens")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -18,6 +18,7 @@ import (
 
 	"github.com/caisson-os/caisson/fleet/content"
 	"github.com/caisson-os/caisson/fleet/hub"
+	"github.com/caisson-os/caisson/fleet/people"
 	"github.com/caisson-os/caisson/fleet/publish"
 	"github.com/caisson-os/caisson/fleet/query"
 	"github.com/caisson-os/caisson/fleet/relay"
@@ -348,7 +349,7 @@ func (v *serving) options(a *app) (o server.Options, err error) {
 	v.http.Knows = true
 	o = server.Options{TLS: v.http.CertFile != "", Unproven: v.unproven, Registry: v.from, Names: v.names, Version: version, Say: a.say}
 	if v.tokens != "" {
-		if o.Tokens, err = server.OpenTokens(v.tokens); err != nil {
+		if o.Tokens, err = people.OpenTokens(v.tokens); err != nil {
 			return o, cli.WithHint(err, cmp.Or(cli.HintOf(err), "'caisson fleet token NAME --role operator --tokens "+v.tokens+"' makes one"))
 		}
 	}

@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package people finds out who a person is, and in which groups, by asking an OpenID provider:
-// OpenID Connect Core 1.0, the authorization code flow with PKCE (RFC 7636).
+// Package people finds out who asks a fleet's service, and in which role: by the [Tokens] of a file, or
+// by an OpenID provider that says who a person is, and in which groups: OpenID Connect Core 1.0, the
+// authorization code flow with PKCE (RFC 7636).
 //
 //	url, flow, err := provider.Begin(ctx, "/nodes")  // the browser goes there, and keeps the flow
 //	person, to, err := provider.Finish(ctx, flow, query) // and comes back with a code
 //
 // Between the two it remembers nothing: a flow is sealed into what the browser keeps, so strangers
-// cannot fill a list. It decides nothing about what a group may do. Only fleet/server and fleet/service
-// import it.
+// cannot fill a list. [Sessions] remember who has logged in. What a role may do is decided by who is
+// asked. Only fleet/server, fleet/service and cmd/caisson import it.
 package people
 
 import (

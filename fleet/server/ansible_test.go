@@ -14,6 +14,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/caisson-os/caisson/fleet/people"
 	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/test/require"
 )
@@ -76,12 +77,12 @@ func TestAnsibleInventory(t *testing.T) {
 	const evil = "{{ lookup('pipe', 'echo ran') }}"
 	status, text := s.ask("POST", "/v1/report", sealed(s, newKey(s), "n2", 1, func(r *spec.Report) {
 		r.Axes.Health = spec.Axis{State: "degraded", Detail: evil}
-	}), "Authorization", s.bearer(Reporter))
+	}), "Authorization", s.bearer(people.Reporter))
 	if status != 204 {
 		t.Fatal(status, text)
 	}
 	token := filepath.Join(t.TempDir(), "token")
-	if err := os.WriteFile(token, []byte(s.tokens[Reader]+"\n"), 0o600); err != nil {
+	if err := os.WriteFile(token, []byte(s.tokens[people.Reader]+"\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	hosts, groups, said := inventory(t, s.url, "token_file: "+token+"\n")

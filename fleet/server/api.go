@@ -20,6 +20,7 @@ import (
 	"github.com/caisson-os/caisson/fleet/attest"
 	"github.com/caisson-os/caisson/fleet/history"
 	"github.com/caisson-os/caisson/fleet/hub"
+	"github.com/caisson-os/caisson/fleet/people"
 	"github.com/caisson-os/caisson/fleet/query"
 	"github.com/caisson-os/caisson/fleet/view"
 	"github.com/caisson-os/caisson/internal/check"
@@ -98,7 +99,7 @@ func (s *Server) tooMany(w http.ResponseWriter, what string) {
 // place returns where a node's requests come from, as far as that is known: another one cannot
 // easily ask from there, unless all come through one proxy and with one token.
 func place(req *http.Request) string {
-	if who := callerOf(req); who.Role == Reporter {
+	if who := callerOf(req); who.Role == people.Reporter {
 		return client(req) + " with the token of " + who.Name
 	}
 	return client(req)
@@ -344,7 +345,7 @@ func (s *Server) events(w http.ResponseWriter, req *http.Request) {
 	w.Header().Set("Content-Type", "text/event-stream")
 	w.Header().Set("X-Accel-Buffering", "no") // nginx would keep events until there are many
 	send := func(text string) bool {
-		if s.o.Tokens != nil && !s.caller(req).Role.may(Reader) {
+		if s.o.Tokens != nil && !s.caller(req).Role.May(people.Reader) {
 			return false // the session is over, or the token was taken away
 		}
 		_, err := io.WriteString(w, text)
@@ -413,7 +414,7 @@ func (s *Server) openAPI(w http.ResponseWriter, _ *http.Request) {
 			"content": map[string]any{"application/json": map[string]any{"schema": map[string]any{"type": "object",
 				"properties": map[string]any{"kind": map[string]any{"type": "string"}, "value": map[string]any{"type": "string"},
 					"hint": map[string]any{"type": "string"}}}}}}}}
-		if r.role != Nobody {
+		if r.role != people.Nobody {
 			operation["security"] = []any{map[string]any{"token": []string{}}}
 			operation["description"] = "Needs a token of role " + string(r.role) + ", where the service has tokens."
 		}

@@ -12,6 +12,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/caisson-os/caisson/fleet/people"
 	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/test/attack"
 )
@@ -55,7 +56,7 @@ func plays(t *testing.T, row attack.Service, without string) bool {
 		t.Fatal(err)
 	}
 	client := http.Client{Jar: jar, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
-	resp, err := client.PostForm(s.url+"/login", url.Values{"token": {s.tokens[Operator]}})
+	resp, err := client.PostForm(s.url+"/login", url.Values{"token": {s.tokens[people.Operator]}})
 	if err != nil {
 		t.Fatal(err)
 	}

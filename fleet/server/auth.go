@@ -4,7 +4,6 @@ package server
 
 import (
 	"context"
-	"crypto/rand"
 	"crypto/sha256"
 	"net"
 	"net/http"
@@ -16,37 +15,10 @@ import (
 
 	"golang.org/x/time/rate"
 
+	"github.com/caisson-os/caisson/fleet/people"
 	"github.com/caisson-os/caisson/fleet/query"
 	"github.com/caisson-os/caisson/internal/httpserver"
 )
-
-// Role names a set of rights.
-type Role string
-
-// Roles. An operator may read, too, and so may who drains nodes; a reporter may only report.
-const (
-	Nobody   Role = ""
-	Reader   Role = "reader"
-	Reporter Role = "reporter"
-	Operator Role = "operator"
-	Drain    Role = "drain"
-)
-
-// may reports whether one who has a role may do what another role is for.
-func (r Role) may(what Role) bool {
-	return what == Nobody || r == what || (r == Operator || r == Drain) && what == Reader
-}
-
-// caller says who asks.
-type caller struct {
-	Name   string
-	Role   Role
-	Person bool // whom a provider has named, and who is here by that login, not by a token of it
-
-	subject string            // of a person
-	login   [sha256.Size]byte // of a person: the session
-	until   time.Time         // of a person: when the session ends
-}
 
 // cookie is the name of a session's cookie. By TLS it is one that no other host, and no page
 // without TLS, can set: see __Host- in RFC 6265bis. A browser takes none of that name
@@ -59,51 +31,51 @@ func (s *Server) cookie() string {
 }
 
 // caller finds out who asks: by the header, or by the cookie of a browser.
-func (s *Server) caller(req *http.Request) caller {
+func (s *Server) caller(req *http.Request) people.Caller {
 	if s.o.Tokens == nil {
-		return caller{Name: "everybody"}
+		return people.Caller{Name: "everybody"}
 	}
 	if scheme, token, ok := strings.Cut(req.Header.Get("Authorization"), " "); ok && strings.EqualFold(scheme, "Bearer") {
-		if who := s.o.Tokens.find(token); who.Role != Nobody {
+		if who := s.o.Tokens.Find(token); who.Role != people.Nobody {
 			return who
 		}
-		return s.sessions.find(token, s.o.Tokens) // that of a person
+		return s.sessions.Find(token, s.o.Tokens) // that of a person
 	}
 	if c, err := req.Cookie(s.cookie()); err == nil {
-		return s.sessions.find(c.Value, s.o.Tokens)
+		return s.sessions.Find(c.Value, s.o.Tokens)
 	}
-	return caller{}
+	return people.Caller{}
 }
 
 // need lets only those through who have a role. Where a service has no tokens, all may
 // read and report.
-func (s *Server) need(role Role, next http.HandlerFunc) http.Handler {
+func (s *Server) need(role people.Role, next http.HandlerFunc) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		who := s.caller(req)
-		if who.Role != Nobody {
+		if who.Role != people.Nobody {
 			httpserver.Knows(req)
 		}
-		allowed := who.Role.may(role)
+		allowed := who.Role.May(role)
 		switch {
 		case s.o.Tokens == nil:
-			allowed = role != Operator && role != Drain
-		case role == Reporter && s.o.Tokens.openToNodes():
+			allowed = role != people.Operator && role != people.Drain
+		case role == people.Reporter && s.o.Tokens.OpenToNodes():
 			allowed = true // a report is signed; a token keeps strangers from asking at all
 		}
 		switch {
 		case allowed:
 			next(w, req.WithContext(context.WithValue(req.Context(), callerKey{}, who)))
-		case who.Role == Nobody && req.Header.Get("Authorization") != "" && !s.limits.guess(client(req)):
+		case who.Role == people.Nobody && req.Header.Get("Authorization") != "" && !s.limits.guess(client(req)):
 			s.fail(w, http.StatusTooManyRequests, "rate", "too many wrong tokens from this address")
-		case wantsPage(req) && who.Role == Nobody:
+		case wantsPage(req) && who.Role == people.Nobody:
 			http.Redirect(w, req, "/login?to="+url.QueryEscape(req.URL.RequestURI()), http.StatusSeeOther)
-		case who.Role == Nobody && s.o.Tokens == nil:
+		case who.Role == people.Nobody && s.o.Tokens == nil:
 			s.fail(w, http.StatusUnauthorized, query.NoTokens, "this needs a token of role %s, and the service was started without --tokens", role)
-		case who.Role == Nobody && req.Header.Get("Authorization") != "":
+		case who.Role == people.Nobody && req.Header.Get("Authorization") != "":
 			w.Header().Set("WWW-Authenticate", `Bearer realm="caisson"`)
 			s.fail(w, http.StatusUnauthorized, "token", "this needs a token of role %s, and the one given is not known, or its login has ended",
 				role)
-		case who.Role == Nobody:
+		case who.Role == people.Nobody:
 			w.Header().Set("WWW-Authenticate", `Bearer realm="caisson"`)
 			s.fail(w, http.StatusUnauthorized, "token", "this needs a token of role %s", role)
 		default:
@@ -114,8 +86,8 @@ func (s *Server) need(role Role, next http.HandlerFunc) http.Handler {
 
 type callerKey struct{}
 
-func callerOf(req *http.Request) caller {
-	who, _ := req.Context().Value(callerKey{}).(caller) // need puts it there
+func callerOf(req *http.Request) people.Caller {
+	who, _ := req.Context().Value(callerKey{}).(people.Caller) // need puts it there
 	return who
 }
 
@@ -146,11 +118,11 @@ func tokenInURL(req *http.Request) bool {
 		case "token", "access_token", "auth", "authorization", "bearer", "api_key", "apikey":
 			return true
 		}
-		if slices.ContainsFunc(values, func(v string) bool { return strings.HasPrefix(v, tokenPrefix) }) {
+		if slices.ContainsFunc(values, func(v string) bool { return strings.HasPrefix(v, people.TokenPrefix) }) {
 			return true
 		}
 	}
-	return strings.Contains(req.URL.Path, "/"+tokenPrefix)
+	return strings.Contains(req.URL.Path, "/"+people.TokenPrefix)
 }
 
 func address(req *http.Request) string {
@@ -164,98 +136,13 @@ func address(req *http.Request) string {
 // client is by what a request is counted.
 func client(req *http.Request) string { return httpserver.Client(address(req)) }
 
-// sessions are browsers that have shown a token, or whose person a provider has named. They end
-// with the service.
-type sessions struct {
-	mu  sync.Mutex
-	all map[[sha256.Size]byte]session
-}
-
-type session struct {
-	token  [sha256.Size]byte // of a token, which may be taken away meanwhile
-	person *caller           // in place of a token
-	login  [sha256.Size]byte // of a person's token: the session that it ends with; zero for a session
-	began  time.Time
-	until  time.Time
-}
-
-const (
-	sessionFor  = 12 * time.Hour
-	maxSessions = 10_000
-	sessionsOf  = 50 // one token or person, with the tokens of a person
-)
-
-// shares reports whether two sessions are of one token or person.
-func (s session) shares(other session) bool {
-	if s.person == nil || other.person == nil {
-		return s.person == other.person && s.token == other.token
-	}
-	return s.person.Name == other.person.Name
-}
-
-// add returns the value of a new cookie, or of a person's token. Who has very many loses the oldest of
-// their own, and never the session that a token ends with.
-func (s *sessions) add(one session) string {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	one.began = time.Now()
-	own, oldest, first := 0, [sha256.Size]byte{}, one.began
-	for id, other := range s.all {
-		_, lives := s.all[other.login]
-		switch {
-		case one.began.After(other.until) || len(s.all) >= maxSessions && id != one.login || other.login != [sha256.Size]byte{} && !lives:
-			delete(s.all, id)
-		case one.shares(other):
-			if own++; id != one.login && other.began.Before(first) {
-				oldest, first = id, other.began
-			}
-		}
-	}
-	if own >= sessionsOf {
-		delete(s.all, oldest)
-	}
-	value := tokenPrefix + rand.Text()
-	s.all[sha256.Sum256([]byte(value))] = one
-	return value
-}
-
-func (s *sessions) find(value string, tokens *Tokens) caller {
-	id := sha256.Sum256([]byte(value))
-	s.mu.Lock()
-	one, ok := s.all[id]
-	itself := one.login == [sha256.Size]byte{}
-	if !itself {
-		_, ok = s.all[one.login]
-	}
-	s.mu.Unlock()
-	switch {
-	case !ok || time.Now().After(one.until):
-		return caller{}
-	case one.person != nil:
-		who := *one.person
-		who.Person, who.login, who.until = itself, id, one.until
-		return who
-	}
-	return tokens.findSum(one.token)
-}
-
-func (s *sessions) remove(value string) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	delete(s.all, sha256.Sum256([]byte(value)))
-}
-
-// end ends the session that a browser has by a cookie.
-func (s *sessions) end(req *http.Request, cookie string) {
-	if c, err := req.Cookie(cookie); err == nil {
-		s.remove(c.Value)
-	}
-}
+// sessionFor is how long a token is not asked for again.
+const sessionFor = 12 * time.Hour
 
 // begin gives a browser a session of some length.
-func (s *Server) begin(w http.ResponseWriter, one session, length time.Duration) {
-	one.until = time.Now().Add(length)
-	http.SetCookie(w, &http.Cookie{Name: s.cookie(), Value: s.sessions.add(one), Path: "/", HttpOnly: true,
+func (s *Server) begin(w http.ResponseWriter, one people.Session, length time.Duration) {
+	one.Until = time.Now().Add(length)
+	http.SetCookie(w, &http.Cookie{Name: s.cookie(), Value: s.sessions.Add(one), Path: "/", HttpOnly: true,
 		Secure: s.o.TLS, SameSite: http.SameSiteStrictMode, MaxAge: int(length.Seconds())})
 }
 
@@ -266,7 +153,7 @@ func (s *Server) login(w http.ResponseWriter, req *http.Request) {
 		http.Redirect(w, req, "/", http.StatusSeeOther)
 		return
 	}
-	if who := s.o.Tokens.find(token); !who.Role.may(Reader) {
+	if who := s.o.Tokens.Find(token); !who.Role.May(people.Reader) {
 		if token != "" && !s.limits.guess(client(req)) {
 			s.fail(w, http.StatusTooManyRequests, "rate", "too many wrong tokens from this address")
 			return
@@ -274,13 +161,13 @@ func (s *Server) login(w http.ResponseWriter, req *http.Request) {
 		s.show(w, req, http.StatusForbidden, login, s.loginForm(req.PostFormValue("to"), "This token is not known here, or is none for readers."))
 		return
 	}
-	s.sessions.end(req, s.cookie())
-	s.begin(w, session{token: sha256.Sum256([]byte(token))}, sessionFor)
+	s.sessions.End(req, s.cookie())
+	s.begin(w, people.Session{Token: sha256.Sum256([]byte(token))}, sessionFor)
 	http.Redirect(w, req, local(req.PostFormValue("to")), http.StatusSeeOther)
 }
 
 func (s *Server) logout(w http.ResponseWriter, req *http.Request) {
-	s.sessions.end(req, s.cookie())
+	s.sessions.End(req, s.cookie())
 	http.SetCookie(w, &http.Cookie{Name: s.cookie(), Path: "/", HttpOnly: true, Secure: s.o.TLS,
 		SameSite: http.SameSiteStrictMode, MaxAge: -1})
 	http.Redirect(w, req, "/login", http.StatusSeeOther)

@@ -16,6 +16,7 @@ import (
 	"github.com/chromedp/cdproto/runtime"
 	"github.com/chromedp/chromedp"
 
+	"github.com/caisson-os/caisson/fleet/people"
 	"github.com/caisson-os/caisson/test/require"
 )
 
@@ -117,7 +118,7 @@ func canBeUsed(t *testing.T, papers []string, widths ...int64) {
 		chromedp.Reload(), chromedp.WaitVisible("#token")); err != nil || spoiled == 0 {
 		t.Fatalf("a field without a label and with a pale border is not found: %v", err)
 	}
-	if err := chromedp.Run(ctx, chromedp.SendKeys("#token", s.tokens[Operator]+"\n"), chromedp.WaitVisible(".tiles")); err != nil {
+	if err := chromedp.Run(ctx, chromedp.SendKeys("#token", s.tokens[people.Operator]+"\n"), chromedp.WaitVisible(".tiles")); err != nil {
 		t.Fatal(err)
 	}
 	for _, paper := range papers {
@@ -151,7 +152,7 @@ func TestPagesByKeyboard(t *testing.T) {
 	require.Slow(t)
 	ctx := browser(t)
 	s, _, _ := onCall(t)
-	if err := chromedp.Run(ctx, chromedp.Navigate(s.url+"/"), chromedp.WaitVisible("#token"), chromedp.SendKeys("#token", s.tokens[Operator]+"\n"), chromedp.WaitVisible(".tiles")); err != nil {
+	if err := chromedp.Run(ctx, chromedp.Navigate(s.url+"/"), chromedp.WaitVisible("#token"), chromedp.SendKeys("#token", s.tokens[people.Operator]+"\n"), chromedp.WaitVisible(".tiles")); err != nil {
 		t.Fatal(err)
 	}
 	for _, path := range []string{"/nodes?label=rack%3Dr1&most=3", "/generations?page=2"} {
@@ -164,7 +165,7 @@ func TestLongPagesByKeyboard(t *testing.T) {
 	require.Long(t)
 	ctx := browser(t)
 	s, names, _ := onCall(t)
-	if err := chromedp.Run(ctx, chromedp.Navigate(s.url+"/"), chromedp.WaitVisible("#token"), chromedp.SendKeys("#token", s.tokens[Operator]+"\n"), chromedp.WaitVisible(".tiles")); err != nil {
+	if err := chromedp.Run(ctx, chromedp.Navigate(s.url+"/"), chromedp.WaitVisible("#token"), chromedp.SendKeys("#token", s.tokens[people.Operator]+"\n"), chromedp.WaitVisible(".tiles")); err != nil {
 		t.Fatal(err)
 	}
 	for _, path := range usedPages(names) {
@@ -176,7 +177,7 @@ func TestLongPagesByKeyboard(t *testing.T) {
 func TestTimesOnPages(t *testing.T) {
 	s, names, _ := onCall(t)
 	for _, path := range usedPages(names) {
-		_, text := s.ask("GET", path, nil, "Authorization", s.bearer(Reader), "Accept", "text/html")
+		_, text := s.ask("GET", path, nil, "Authorization", s.bearer(people.Reader), "Accept", "text/html")
 		if found := regexp.MustCompile(`.{0,80}\d[mh]0[ms]\b`).FindString(text); found != "" {
 			t.Errorf("%s: %s", path, found)
 		}

@@ -17,6 +17,7 @@ import (
 
 	"github.com/caisson-os/caisson/builder/release"
 	"github.com/caisson-os/caisson/fleet/audit"
+	"github.com/caisson-os/caisson/fleet/people"
 	"github.com/caisson-os/caisson/fleet/rollout"
 	"github.com/caisson-os/caisson/fleet/unknown"
 	"github.com/caisson-os/caisson/spec"
@@ -112,7 +113,7 @@ func onCall(t *testing.T) (s *site, names []string, send func(i int, seq uint64,
 	s.knows(authored + "---\napiVersion: caisson.dev/v1alpha1\nkind: NodeSet\nmetadata: {name: first}\nspec: {match: {hosts: [\"*-n1\"]}}\n")
 	send = func(i int, seq uint64, change func(*spec.Report)) {
 		t.Helper()
-		if status, text := s.ask("POST", "/v1/report", sealed(t, newKey(t), names[i], seq, change), "Authorization", s.bearer(Reporter)); status != 204 {
+		if status, text := s.ask("POST", "/v1/report", sealed(t, newKey(t), names[i], seq, change), "Authorization", s.bearer(people.Reporter)); status != 204 {
 			t.Fatal(status, text)
 		}
 	}
@@ -140,7 +141,7 @@ func onCall(t *testing.T) (s *site, names []string, send func(i int, seq uint64,
 		})
 	}
 	send(0, 1, nil) // another key
-	if status, text := s.ask("POST", "/v1/hint", hintOf(t, names[20], "no answer from 192.0.2.7 within 3m: the registry's certificate is of another name"), "Authorization", s.bearer(Reporter)); status != 204 {
+	if status, text := s.ask("POST", "/v1/hint", hintOf(t, names[20], "no answer from 192.0.2.7 within 3m: the registry's certificate is of another name"), "Authorization", s.bearer(people.Reporter)); status != 204 {
 		t.Fatal(status, text)
 	}
 	if err := s.hub.Act(t.Context(), "test-user2 at id.example.org", audit.Login, "id2", "ops, everybody"); err != nil {
@@ -161,7 +162,7 @@ func TestThePage(t *testing.T) {
 	var title, text, where string
 	if err := chromedp.Run(ctx,
 		open("/nodes?condition=degraded"), // a deep link, from an alert
-		chromedp.WaitVisible("#token"), chromedp.SendKeys("#token", s.tokens[Reader]+"\n"),
+		chromedp.WaitVisible("#token"), chromedp.SendKeys("#token", s.tokens[people.Reader]+"\n"),
 		chromedp.WaitVisible("table.nodes"), chromedp.Location(&where), chromedp.Text("h1", &text),
 	); err != nil {
 		t.Fatal(err)

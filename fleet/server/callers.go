@@ -3,225 +3,26 @@
 package server
 
 import (
-	"bytes"
 	"cmp"
-	"context"
-	"crypto/rand"
-	"crypto/sha256"
-	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io/fs"
-	"maps"
 	"net/http"
-	"os"
-	"path/filepath"
-	"regexp"
-	"slices"
 	"strconv"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/caisson-os/caisson/fleet/audit"
 	"github.com/caisson-os/caisson/fleet/people"
 	"github.com/caisson-os/caisson/fleet/query"
-	"github.com/caisson-os/caisson/internal/durable"
-	"github.com/caisson-os/caisson/internal/ownfiles"
 	"github.com/caisson-os/caisson/internal/plain"
-	"github.com/caisson-os/caisson/internal/stall"
 )
-
-// Tokens is a file with one token a line: its role, its name, and the SHA-256 of it. The
-// token itself is nowhere. A line that is added or taken away counts within seconds.
-//
-// Nodes need a token of role reporter, unless the line [reportsOpen] says that they need
-// none: that the last such token was taken away lets nobody in.
-type Tokens struct {
-	name string
-
-	mu     sync.Mutex
-	looked time.Time
-	stamp  time.Time
-	size   int64
-	known  map[[sha256.Size]byte]caller
-	open   bool // nodes report without a token
-	failed bool // the file was not right when it was read last
-	say    func(format string, args ...any)
-}
-
-// reportsOpen is the line of a file by which nodes need no token: what they send is signed.
-const reportsOpen = "reports open"
-
-// tokenPrefix makes a token known to those who look for secrets where none belong.
-const tokenPrefix = "caisson_"
-
-var tokenName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._@-]{0,62}$`)
-
-// OpenTokens reads a file of tokens.
-func OpenTokens(name string) (*Tokens, error) {
-	t := &Tokens{name: name, say: func(string, ...any) {}}
-	return t, t.read()
-}
-
-// tell has what becomes of the file said from now on.
-func (t *Tokens) tell(say func(string, ...any)) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.say = say
-}
-
-func (t *Tokens) read() error {
-	info, err := os.Stat(t.name)
-	if err != nil {
-		return fmt.Errorf("tokens: %w", err)
-	}
-	text, err := ownfiles.ReadLinked(t.name)
-	if err != nil {
-		return fmt.Errorf("tokens: %w", err)
-	}
-	known, open := map[[sha256.Size]byte]caller{}, false
-	n := 0
-	for line := range strings.Lines(string(text)) {
-		n++
-		line = strings.TrimSpace(line)
-		if line == "" || strings.HasPrefix(line, "#") {
-			continue
-		}
-		words := strings.Fields(line)
-		if strings.Join(words, " ") == reportsOpen {
-			open = true
-			continue
-		}
-		var sum [sha256.Size]byte
-		if len(words) != 3 || !isRole(words[0]) || !tokenName.MatchString(words[1]) {
-			return fmt.Errorf("tokens: %s:%d: neither ROLE NAME SHA256 nor %q", t.name, n, reportsOpen)
-		}
-		if size, err := hex.Decode(sum[:], []byte(words[2])); err != nil || size != len(sum) || len(words[2]) != 2*len(sum) {
-			return fmt.Errorf("tokens: %s:%d: no SHA-256 of a token", t.name, n)
-		}
-		known[sum] = caller{Name: words[1], Role: Role(words[0])}
-	}
-	t.known, t.open, t.stamp, t.size, t.looked = known, open, info.ModTime(), info.Size(), time.Now()
-	return nil
-}
-
-func isRole(role string) bool {
-	return Role(role) == Reader || Role(role) == Reporter || Role(role) == Operator || Role(role) == Drain
-}
-
-// fresh reads the file again where it has changed. One that cannot be read any more
-// lets nobody in.
-func (t *Tokens) fresh() {
-	if time.Since(t.looked) < 2*time.Second {
-		return
-	}
-	t.looked = time.Now()
-	info, err := os.Stat(t.name)
-	if err == nil && info.ModTime().Equal(t.stamp) && info.Size() == t.size {
-		return
-	}
-	err = t.read()
-	switch {
-	case err != nil && !t.failed:
-		t.say("%v: nobody is let in until it is right", err)
-	case err == nil && t.failed:
-		t.say("tokens: %s is right again", t.name)
-	}
-	if t.failed = err != nil; t.failed {
-		t.known, t.open, t.stamp = nil, false, time.Time{}
-	}
-}
-
-// find returns whose a token is.
-func (t *Tokens) find(token string) caller { return t.findSum(sha256.Sum256([]byte(token))) }
-
-func (t *Tokens) findSum(sum [sha256.Size]byte) caller {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.fresh()
-	return t.known[sum] // by its hash: how long that takes depends on no token
-}
-
-// openToNodes reports whether nodes report without a token.
-func (t *Tokens) openToNodes() bool {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.fresh()
-	return t.open
-}
-
-// shutOut reports whether no node may report: nodes need a token, and there is none.
-func (t *Tokens) shutOut() bool {
-	open := t.openToNodes()
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return !open && !slices.ContainsFunc(slices.Collect(maps.Values(t.known)), func(c caller) bool { return c.Role == Reporter })
-}
-
-// AddToken makes a token, adds its line to a file, and returns it: it is shown once. A new
-// file lets nodes report without a token, until one of role reporter is added.
-func AddToken(file, name string, role Role) (string, error) {
-	if !isRole(string(role)) {
-		return "", fmt.Errorf("unknown role %q", role)
-	}
-	if !tokenName.MatchString(name) {
-		return "", fmt.Errorf("%q cannot be the name of a token", name)
-	}
-	dir, err := os.Open(filepath.Dir(file))
-	if err != nil {
-		return "", fmt.Errorf("tokens: %w", err)
-	}
-	defer dir.Close() // its lock ends with it
-	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
-	defer cancel()
-	if err := stall.Lock(ctx, dir, false); err != nil { // another one may add a token
-		return "", fmt.Errorf("tokens: lock %s: %w", dir.Name(), err)
-	}
-	text, err := ownfiles.ReadLinked(file)
-	missing := errors.Is(err, fs.ErrNotExist)
-	if err != nil && !missing {
-		return "", fmt.Errorf("tokens: %w", err)
-	}
-	for line := range strings.Lines(string(text)) {
-		if words := strings.Fields(line); len(words) == 3 && words[1] == name {
-			return "", fmt.Errorf("%s has a token %q already: remove its line first", file, name)
-		}
-	}
-	if len(text) > 0 && text[len(text)-1] != '\n' {
-		text = append(text, '\n')
-	}
-	switch {
-	case role == Reporter:
-		text = closed(text)
-	case missing: // one that somebody emptied stays closed
-		text = []byte("# Nodes report without a token as long as this line is here; a token of role reporter removes it.\n" + reportsOpen + "\n")
-	}
-	token := tokenPrefix + rand.Text()
-	text = fmt.Appendf(text, "%s %s %x\n", role, name, sha256.Sum256([]byte(token)))
-	if err := durable.WriteFile(file, text, 0o600); err != nil {
-		return "", fmt.Errorf("tokens: %w", err)
-	}
-	return token, nil
-}
-
-// closed returns the text of a file by which nodes need a token.
-func closed(text []byte) []byte {
-	var kept []byte
-	for line := range bytes.Lines(text) {
-		if string(bytes.Join(bytes.Fields(line), []byte(" "))) != reportsOpen {
-			kept = append(kept, line...)
-		}
-	}
-	return kept
-}
 
 // People say who may log in by a provider, and as what.
 type People struct {
 	Provider *people.Provider
-	Groups   map[string]Role // what their groups may do here: [Reader] or [Operator]
-	Session  time.Duration   // until the provider is asked again
+	Groups   people.Groups
+	Session  time.Duration // until the provider is asked again
 }
 
 // mostSaid is how much of an error is shown, which may quote all that a provider answered.
@@ -229,16 +30,6 @@ const mostSaid = 500
 
 // BackPath is where a provider sends people back to.
 const BackPath = "/login/back"
-
-// role is the most that one of a person's groups may do.
-func (p *People) role(groups []string) (most Role) {
-	for _, name := range groups {
-		if role := p.Groups[name]; role == Operator || most == Nobody {
-			most = role
-		}
-	}
-	return most
-}
 
 // logins are how people come from a provider.
 type logins struct{ s *Server }
@@ -260,7 +51,7 @@ func (l logins) toProvider(w http.ResponseWriter, req *http.Request) {
 			" does not answer; the log of this service says more."))
 		return
 	}
-	l.s.sessions.end(req, l.s.cookie()) // on the way back no cookie says which session the new one is in place of
+	l.s.sessions.End(req, l.s.cookie()) // on the way back no cookie says which session the new one is in place of
 	http.SetCookie(w, &http.Cookie{Name: l.flowCookie(), Value: kept, Path: "/", HttpOnly: true, Secure: l.s.o.TLS,
 		SameSite: http.SameSiteLaxMode, MaxAge: 600})
 	http.Redirect(w, req, at, http.StatusSeeOther)
@@ -290,8 +81,8 @@ func (l logins) fromProvider(w http.ResponseWriter, req *http.Request) {
 		l.s.show(w, req, http.StatusTooManyRequests, login, l.s.loginForm(to, who.Name+" came too often: wait a minute."))
 		return
 	}
-	role := l.s.o.People.role(who.Groups)
-	if role == Nobody {
+	role := l.s.o.People.Groups.Role(who.Groups)
+	if role == people.Nobody {
 		if !who.Told {
 			l.s.o.Say("login: %s says nothing of %s's groups: the claim that --oidc-claim names is not there",
 				l.s.o.People.Provider.Host(), who.Name)
@@ -301,7 +92,7 @@ func (l logins) fromProvider(w http.ResponseWriter, req *http.Request) {
 		return
 	}
 	l.note(req, who, audit.Login)
-	l.s.begin(w, session{person: &caller{Name: l.nameOf(who), Role: role, subject: who.Subject}}, l.s.o.People.Session)
+	l.s.begin(w, people.Session{Person: &people.Caller{Name: l.nameOf(who), Role: role, Subject: who.Subject}}, l.s.o.People.Session)
 	// Another site led here, so the cookie of the session would not be sent by a redirect.
 	l.s.show(w, req, http.StatusOK, page{Title: "Logged in", text: "back.html"}, local(to))
 }
@@ -327,17 +118,17 @@ func (l logins) personToken(w http.ResponseWriter, req *http.Request) {
 		http.Redirect(w, req, "/", http.StatusSeeOther)
 		return
 	}
-	if !l.s.limits.act("token " + who.subject) {
+	if !l.s.limits.act("token " + who.Subject) {
 		l.s.tooMany(w, "tokens")
 		return
 	}
 	if err := l.s.o.Hub.Act(req.Context(), who.Name, audit.Token, string(who.Role),
-		"until "+who.until.UTC().Format(time.RFC3339)); err != nil {
+		"until "+who.Until.UTC().Format(time.RFC3339)); err != nil {
 		l.s.failed(w, err)
 		return
 	}
-	token := l.s.sessions.add(session{person: &who, login: who.login, until: who.until})
-	l.s.show(w, req, http.StatusOK, page{Title: "Token", text: "token.html"}, map[string]any{"Token": token, "Until": who.until})
+	token := l.s.sessions.Add(people.Session{Person: &who, Login: who.Login, Until: who.Until})
+	l.s.show(w, req, http.StatusOK, page{Title: "Token", text: "token.html"}, map[string]any{"Token": token, "Until": who.Until})
 }
 
 // actsAtOnce is how many rows of the audit log an answer has.
@@ -362,20 +153,4 @@ func (s *Server) getActs(w http.ResponseWriter, req *http.Request) {
 			return // the client is gone
 		}
 	}
-}
-
-// ParseGroups reads which groups may do what, each as ROLE=GROUP.
-func ParseGroups(list []string) (map[string]Role, error) {
-	groups := map[string]Role{}
-	for _, row := range list {
-		role, group, ok := strings.Cut(row, "=")
-		if !ok || group == "" || !slices.Contains([]Role{Reader, Operator}, Role(role)) {
-			return nil, errors.New("neither reader=GROUP nor operator=GROUP: " + row)
-		}
-		if before, twice := groups[group]; twice && before != Role(role) {
-			return nil, errors.New("group " + group + " has two roles")
-		}
-		groups[group] = Role(role)
-	}
-	return groups, nil
 }

@@ -10,6 +10,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/caisson-os/caisson/fleet/people"
 )
 
 // stream opens a stream of events, which ends when close is called.
@@ -45,7 +47,7 @@ func TestOneReaderTakesNotAllStreams(t *testing.T) {
 	s := newSite(t, published("n1"), true)
 	var first func()
 	for i := range clientStreams {
-		status, text, end := s.stream(s.tokens[Reader])
+		status, text, end := s.stream(s.tokens[people.Reader])
 		if status != http.StatusOK {
 			t.Fatalf("stream %d: %d %s", i, status, text)
 		}
@@ -53,10 +55,10 @@ func TestOneReaderTakesNotAllStreams(t *testing.T) {
 			first = end
 		}
 	}
-	if status, text, _ := s.stream(s.tokens[Reader]); status != http.StatusTooManyRequests || !strings.Contains(text, "32 streams of events are open for the token of a-reader") {
+	if status, text, _ := s.stream(s.tokens[people.Reader]); status != http.StatusTooManyRequests || !strings.Contains(text, "32 streams of events are open for the token of a-reader") {
 		t.Errorf("one more: %d %s", status, text)
 	}
-	if status, text, _ := s.stream(s.tokens[Operator]); status != http.StatusOK {
+	if status, text, _ := s.stream(s.tokens[people.Operator]); status != http.StatusOK {
 		t.Errorf("another one: %d %s", status, text)
 	}
 	var others []func()
@@ -67,7 +69,7 @@ func TestOneReaderTakesNotAllStreams(t *testing.T) {
 		}
 		others = append(others, give)
 	}
-	if status, text, _ := s.stream(s.tokens[Operator]); status != http.StatusServiceUnavailable || !strings.Contains(text, "streams of events are open") {
+	if status, text, _ := s.stream(s.tokens[people.Operator]); status != http.StatusServiceUnavailable || !strings.Contains(text, "streams of events are open") {
 		t.Errorf("one above all: %d %s", status, text)
 	}
 	for _, give := range others {
@@ -75,7 +77,7 @@ func TestOneReaderTakesNotAllStreams(t *testing.T) {
 	}
 	first()
 	for late := time.Now().Add(5 * time.Minute); ; time.Sleep(10 * time.Millisecond) {
-		status, text, _ := s.stream(s.tokens[Reader])
+		status, text, _ := s.stream(s.tokens[people.Reader])
 		if status == http.StatusOK {
 			break
 		}

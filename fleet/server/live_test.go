@@ -12,6 +12,7 @@ import (
 
 	"github.com/chromedp/chromedp"
 
+	"github.com/caisson-os/caisson/fleet/people"
 	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/test/require"
 )
@@ -26,7 +27,7 @@ func TestThePageStaysLive(t *testing.T) {
 	report := func(state string) {
 		t.Helper()
 		seq++
-		if status, text := s.ask("POST", "/v1/report", sealed(t, key, "n1", seq, func(r *spec.Report) { r.Axes.Health.State = state }), "Authorization", s.bearer(Reporter)); status != 204 {
+		if status, text := s.ask("POST", "/v1/report", sealed(t, key, "n1", seq, func(r *spec.Report) { r.Axes.Health.State = state }), "Authorization", s.bearer(people.Reporter)); status != 204 {
 			t.Fatal(status, text)
 		}
 	}
@@ -74,7 +75,7 @@ func TestThePageStaysLive(t *testing.T) {
 	}
 	// Somebody is logged in, and follows a link in a chat: the cookie is not sent at once.
 	var where string
-	if err := chromedp.Run(ctx, chromedp.Navigate(proxy.URL), chromedp.WaitVisible("#token"), chromedp.SendKeys("#token", s.tokens[Reader]+"\n"), chromedp.WaitVisible(".tiles"),
+	if err := chromedp.Run(ctx, chromedp.Navigate(proxy.URL), chromedp.WaitVisible("#token"), chromedp.SendKeys("#token", s.tokens[people.Reader]+"\n"), chromedp.WaitVisible(".tiles"),
 		chromedp.Navigate(`data:text/html,<a id="link" href="`+proxy.URL+`/nodes?condition=broken">look</a>`), chromedp.Click("#link"), chromedp.WaitVisible("table.nodes"), chromedp.Location(&where)); err != nil {
 		t.Fatal(err)
 	}
@@ -106,11 +107,9 @@ func TestThePageStaysLive(t *testing.T) {
 	until("the page listens again", func() bool { return streams.Load() > before })
 	see("it is live", `document.getElementById("lost").hidden`)
 	// Sessions end with the service: the page asks for the token, and goes on where it was.
-	s.server.sessions.mu.Lock()
-	clear(s.server.sessions.all)
-	s.server.sessions.mu.Unlock()
+	s.sessionsEnd()
 	report("broken")
-	if err := chromedp.Run(ctx, chromedp.WaitVisible("#token"), chromedp.SendKeys("#token", s.tokens[Reader]+"\n"), chromedp.WaitVisible(".badge.broken"), chromedp.Location(&where)); err != nil {
+	if err := chromedp.Run(ctx, chromedp.WaitVisible("#token"), chromedp.SendKeys("#token", s.tokens[people.Reader]+"\n"), chromedp.WaitVisible(".badge.broken"), chromedp.Location(&where)); err != nil {
 		t.Fatal(err)
 	}
 	if where != proxy.URL+"/nodes/n1" {

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/caisson-os/caisson/fleet/audit"
+	"github.com/caisson-os/caisson/fleet/people"
 	"github.com/caisson-os/caisson/fleet/publish"
 	"github.com/caisson-os/caisson/oci/sign"
 	"github.com/caisson-os/caisson/spec/refusal"
@@ -136,7 +137,7 @@ func aNewOperator(t *testing.T, start func(testing.TB, string) *oidctest.Provide
 // logged is an export of the audit log, which has these acts.
 func (s *site) logged(want ...audit.Act) []audit.Row {
 	s.Helper()
-	_, text := s.ask("GET", "/v1/acts", nil, "Authorization", s.bearer(Reader))
+	_, text := s.ask("GET", "/v1/acts", nil, "Authorization", s.bearer(people.Reader))
 	rows, err := audit.Read([]byte(text))
 	if err != nil {
 		s.Fatal(err)

@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/caisson-os/caisson/fleet/people"
 	"github.com/caisson-os/caisson/fleet/query"
 	"github.com/caisson-os/caisson/spec"
 )
@@ -120,10 +121,10 @@ func TestWordsToAskFor(t *testing.T) {
 // A mistyped address leads on, and holds no secret: it takes a token like the pages.
 func TestNoPage(t *testing.T) {
 	s := newSite(t, published("n1"), true)
-	if status, text := s.ask("GET", "/node/n1", nil, "Accept", "text/html", "Authorization", s.bearer(Reader)); status != 404 || !strings.Contains(text, `<a href="/">`) {
+	if status, text := s.ask("GET", "/node/n1", nil, "Accept", "text/html", "Authorization", s.bearer(people.Reader)); status != 404 || !strings.Contains(text, `<a href="/">`) {
 		t.Errorf("%d %s", status, text)
 	}
-	if status, text := s.ask("GET", "/v2/nodes", nil, "Authorization", s.bearer(Reader)); status != 404 || !strings.Contains(text, "/openapi.json") {
+	if status, text := s.ask("GET", "/v2/nodes", nil, "Authorization", s.bearer(people.Reader)); status != 404 || !strings.Contains(text, "/openapi.json") {
 		t.Errorf("%d %s", status, text)
 	}
 	if status, _ := s.ask("GET", "/node/n1", nil); status != 401 {
@@ -180,12 +181,12 @@ func TestCommandsNameTheURL(t *testing.T) {
 	s := newSite(t, published("n1"), true)
 	key := newKey(t)
 	for _, k := range []func(*spec.Report){nil, func(r *spec.Report) { r.BootID = "c" }} {
-		if status, text := s.ask("POST", "/v1/report", sealed(t, key, "n1", 1, k), "Authorization", s.bearer(Reporter)); status != 204 {
+		if status, text := s.ask("POST", "/v1/report", sealed(t, key, "n1", 1, k), "Authorization", s.bearer(people.Reporter)); status != 204 {
 			t.Fatal(status, text)
 		}
 		key = newKey(t) // another one, to accept
 	}
-	forged := []string{"Authorization", s.bearer(Reader), "Forwarded", "proto=https;host=evil.example", "X-Forwarded-Proto", "https", "X-Forwarded-Host", "evil.example"}
+	forged := []string{"Authorization", s.bearer(people.Reader), "Forwarded", "proto=https;host=evil.example", "X-Forwarded-Proto", "https", "X-Forwarded-Host", "evil.example"}
 	if got := s.acts("/nodes/n1", forged...); !strings.Contains(got, "caisson fleet accept n1 ") || !strings.Contains(got, " --at "+s.url+" --token-file token") {
 		t.Errorf("without a URL:\n%s", got)
 	}
@@ -193,7 +194,7 @@ func TestCommandsNameTheURL(t *testing.T) {
 	if got := s.acts("/nodes/n1", forged...); !strings.Contains(got, "caisson fleet accept n1 ") || !strings.Contains(got, " --at https://fleet.example.org --token-file token") {
 		t.Errorf("with a URL:\n%s", got)
 	}
-	resp, err := (&http.Client{CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}).PostForm(s.url+"/login", url.Values{"token": {s.tokens[Reader]}})
+	resp, err := (&http.Client{CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}).PostForm(s.url+"/login", url.Values{"token": {s.tokens[people.Reader]}})
 	if err != nil {
 		t.Fatal(err)
 	}

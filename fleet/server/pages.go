@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"github.com/caisson-os/caisson/fleet/hub"
+	"github.com/caisson-os/caisson/fleet/people"
 	"github.com/caisson-os/caisson/fleet/query"
 	"github.com/caisson-os/caisson/fleet/unknown"
 	"github.com/caisson-os/caisson/fleet/view"
@@ -33,7 +34,7 @@ type page struct {
 	Path  string // "/" is the first one
 	Title string
 	Main  bool // it stands in the head of all pages
-	role  Role
+	role  people.Role
 	text  string // file below page
 	data  func(*Server, *http.Request) (status int, data any, err error)
 }
@@ -41,36 +42,36 @@ type page struct {
 // allPages is the one table of pages: routes, titles and the head of every page follow
 // from it.
 var allPages = []page{
-	{"/", "Overview", true, Reader, "overview.html", (*Server).overviewPage},
-	{"/nodes", "Nodes", true, Reader, "nodes.html", func(s *Server, req *http.Request) (int, any, error) {
+	{"/", "Overview", true, people.Reader, "overview.html", (*Server).overviewPage},
+	{"/nodes", "Nodes", true, people.Reader, "nodes.html", func(s *Server, req *http.Request) (int, any, error) {
 		return nodeList{s.fleet(), s.asReader(req), s.publishes}.page(req)
 	}},
-	{"/nodes/{node}", "", false, Reader, "node.html", (*Server).nodePage}, // its title is the node's name
-	{"/layers", "Layers", true, Reader, "layers.html", func(s *Server, req *http.Request) (int, any, error) {
+	{"/nodes/{node}", "", false, people.Reader, "node.html", (*Server).nodePage}, // its title is the node's name
+	{"/layers", "Layers", true, people.Reader, "layers.html", func(s *Server, req *http.Request) (int, any, error) {
 		return http.StatusOK, map[string]any{"In": s.layers(req.Context()), "Registry": s.o.Registry}, nil
 	}},
-	{"/generations", "Generations", true, Reader, "generations.html", func(s *Server, req *http.Request) (int, any, error) {
+	{"/generations", "Generations", true, people.Reader, "generations.html", func(s *Server, req *http.Request) (int, any, error) {
 		return generations{s.o.Past, s.looks}.list(req)
 	}},
-	{"/generations/{range}", "", false, Reader, "generation.html", func(s *Server, req *http.Request) (int, any, error) {
+	{"/generations/{range}", "", false, people.Reader, "generation.html", func(s *Server, req *http.Request) (int, any, error) {
 		return generations{s.o.Past, s.looks}.one(req)
 	}}, // its title is the range
-	{"/services", "Services", true, Reader, "services.html",
+	{"/services", "Services", true, people.Reader, "services.html",
 		func(s *Server, _ *http.Request) (int, any, error) { return http.StatusOK, s.fleet().Services(), nil }},
-	{"/rollouts", "Rollouts", true, Reader, "rollouts.html", (*Server).rolloutsPage},
-	{"/windows", "Windows", true, Reader, "windows.html",
+	{"/rollouts", "Rollouts", true, people.Reader, "rollouts.html", (*Server).rolloutsPage},
+	{"/windows", "Windows", true, people.Reader, "windows.html",
 		func(s *Server, _ *http.Request) (int, any, error) { return http.StatusOK, s.fleet().Agenda(), nil }},
-	{"/slots", "Slots", true, Reader, "slots.html", func(s *Server, req *http.Request) (int, any, error) {
+	{"/slots", "Slots", true, people.Reader, "slots.html", func(s *Server, req *http.Request) (int, any, error) {
 		return http.StatusOK, map[string]any{"Groups": s.o.Hub.Slots(), "As": s.asOperator(req)}, nil
 	}},
-	{"/unknown", "Unknown machines", true, Reader, "unknown.html", (*Server).unknownPage},
-	{"/replace/{node}", "", false, Reader, "replace.html", (*Server).replacePage}, // its title is the node's name
-	{"/audit", "Audit log", true, Reader, "audit.html",
+	{"/unknown", "Unknown machines", true, people.Reader, "unknown.html", (*Server).unknownPage},
+	{"/replace/{node}", "", false, people.Reader, "replace.html", (*Server).replacePage}, // its title is the node's name
+	{"/audit", "Audit log", true, people.Reader, "audit.html",
 		func(s *Server, req *http.Request) (int, any, error) { return auditLog{s.o.Hub, &s.chain}.page(req) }},
 	login,
 }
 
-var login = page{"/login", "Log in", false, Nobody, "login.html", func(s *Server, req *http.Request) (int, any, error) {
+var login = page{"/login", "Log in", false, people.Nobody, "login.html", func(s *Server, req *http.Request) (int, any, error) {
 	return http.StatusOK, s.loginForm(req.URL.Query().Get("to"), ""), nil
 }}
 
@@ -115,7 +116,7 @@ type frame struct {
 	Site  string // why it is not as its files are
 	Inbox string // why not everything there could be read
 	Now   time.Time
-	Who   caller
+	Who   people.Caller
 	Open  bool // there are no tokens
 	Data  any
 }

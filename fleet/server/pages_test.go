@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/caisson-os/caisson/fleet/index"
+	"github.com/caisson-os/caisson/fleet/people"
 )
 
 // A page is a row and a file: one route, one text, and a title of its own.
@@ -26,7 +27,7 @@ func TestPageIsOneRow(t *testing.T) {
 			t.Errorf("%s and %s are called %q", p.Path, other, p.Title)
 		}
 		titles[p.Title] = p.Path
-		if p.Main != (p.Title != "" && p.role != Nobody) {
+		if p.Main != (p.Title != "" && p.role != people.Nobody) {
 			t.Errorf("%s stands in the head of pages: %t", p.Path, p.Main)
 		}
 	}

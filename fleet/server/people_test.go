@@ -11,7 +11,6 @@ import (
 	"net/http/httptest"
 	"net/url"
 	"regexp"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -36,7 +35,7 @@ func peopledAt(t *testing.T, start func(testing.TB, string) *oidctest.Provider) 
 	s := newSite(t, published("n1"), true)
 	at := start(t, s.url+BackPath)
 	p := people.New(people.Options{Issuer: at.Issuer, Client: oidctest.Client, Secret: oidctest.Secret, Callback: s.url + BackPath, Claim: "groups"})
-	s.server.o.People = &People{Provider: p, Groups: map[string]Role{"ops": Operator, "all": Reader}, Session: 77 * time.Minute}
+	s.server.o.People = &People{Provider: p, Groups: people.Groups{"ops": people.Operator, "all": people.Reader}, Session: 77 * time.Minute}
 	return s, at
 }
 
@@ -61,7 +60,7 @@ func (s *site) token(t *testing.T, who *http.Client) string {
 	if err := errors.Join(err, resp.Body.Close()); err != nil {
 		t.Fatal(err)
 	}
-	return regexp.MustCompile(tokenPrefix + `[A-Z2-7]+`).FindString(string(page))
+	return regexp.MustCompile(people.TokenPrefix + `[A-Z2-7]+`).FindString(string(page))
 }
 
 // TestPeopleLogIn: a person may do what a group of theirs may, for as long as a session lasts, under
@@ -148,14 +147,14 @@ func TestPeopleAreOnRecord(t *testing.T) {
 	if status, text := s.ask("POST", "/v1/nodes/n1/accept", []byte(sign.VerifierOf(key).ID()), "Authorization", "Bearer "+token); status != http.StatusNoContent {
 		t.Fatal(status, text)
 	}
-	if status, text := s.ask("POST", "/login/token", nil, "Authorization", s.bearer(Operator)); status == http.StatusOK || strings.Contains(text, tokenPrefix) {
+	if status, text := s.ask("POST", "/login/token", nil, "Authorization", s.bearer(people.Operator)); status == http.StatusOK || strings.Contains(text, people.TokenPrefix) {
 		t.Errorf("a token is given a person's: %d %s", status, text)
 	}
 	at.Groups(nil)
 	at.LogIn(person(t), s.url+"/login/provider")
 	log := func() []audit.Row {
 		t.Helper()
-		_, text := s.ask("GET", "/v1/acts", nil, "Authorization", s.bearer(Reader))
+		_, text := s.ask("GET", "/v1/acts", nil, "Authorization", s.bearer(people.Reader))
 		rows, err := audit.Read([]byte(text))
 		if err != nil {
 			t.Fatal(err)
@@ -176,13 +175,15 @@ func TestPeopleAreOnRecord(t *testing.T) {
 	if err := audit.Check(audit.Row{}, rows); err != nil || rows[2].About != "n1" || rows[2].Said != sign.VerifierOf(key).ID() {
 		t.Errorf("%+v, %v", rows, err)
 	}
-	if status, _ := s.ask("GET", "/v1/acts?after=x", nil, "Authorization", s.bearer(Reader)); status != http.StatusBadRequest {
+	if status, _ := s.ask("GET", "/v1/acts?after=x", nil, "Authorization", s.bearer(people.Reader)); status != http.StatusBadRequest {
 		t.Errorf("a wrong number: %d", status)
 	}
-	if status, _ := s.ask("GET", "/v1/acts", nil, "Authorization", s.bearer(Reporter)); status != http.StatusForbidden {
+	if status, _ := s.ask("GET", "/v1/acts", nil, "Authorization", s.bearer(people.Reporter)); status != http.StatusForbidden {
 		t.Errorf("a reporter reads: %d", status)
 	}
-	s.server.sessions.remove(token)
+	out := httptest.NewRequest("POST", "/logout", nil)
+	out.AddCookie(&http.Cookie{Name: "x", Value: token})
+	s.server.sessions.End(out, "x")
 	if status, _ := s.ask("POST", "/v1/nodes/n1/accept", []byte(sign.VerifierOf(key).ID()), "Authorization", "Bearer "+token); status != http.StatusUnauthorized {
 		t.Errorf("after the session: %d", status)
 	}
@@ -207,7 +208,7 @@ func TestATokenEndsWithItsLogin(t *testing.T) {
 		},
 		"another login": func(who *http.Client) { at.LogIn(who, s.url+"/login/provider") },
 		"a token's login": func(who *http.Client) {
-			resp, err := who.PostForm(s.url+"/login", url.Values{"token": {s.tokens[Reader]}})
+			resp, err := who.PostForm(s.url+"/login", url.Values{"token": {s.tokens[people.Reader]}})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -223,7 +224,7 @@ func TestATokenEndsWithItsLogin(t *testing.T) {
 			if status, _ := s.ask("GET", "/v1/summary", nil, by...); status != http.StatusOK {
 				t.Errorf("%s: before by %s: %d", name, by[0], status)
 			}
-			if _, text := s.ask("POST", "/login/token", nil, by...); strings.Contains(text, tokenPrefix) {
+			if _, text := s.ask("POST", "/login/token", nil, by...); strings.Contains(text, people.TokenPrefix) {
 				t.Errorf("%s: a token gives another one by %s", name, by[0])
 			}
 		}
@@ -244,7 +245,7 @@ func TestATokenEndsWithItsLogin(t *testing.T) {
 			}
 		}
 		key := sign.VerifierOf(newKey(t)).ID() // a change, after which a stream says that there is one
-		if status, text := s.ask("POST", "/v1/nodes/n1/accept", []byte(key), "Authorization", s.bearer(Operator)); status != http.StatusNoContent {
+		if status, text := s.ask("POST", "/v1/nodes/n1/accept", []byte(key), "Authorization", s.bearer(people.Operator)); status != http.StatusNoContent {
 			t.Fatal(status, text)
 		}
 		if text, err := io.ReadAll(events.Body); err != nil || strings.Contains(string(text), "change") {
@@ -329,24 +330,17 @@ func (s *site) lasts(resp *http.Response, before time.Time, length time.Duration
 		if c.Name != s.server.cookie() {
 			continue
 		}
-		who := s.server.sessions.find(c.Value, s.server.o.Tokens)
-		if c.MaxAge != int(length.Seconds()) || who.until.Before(before.Add(length)) || who.until.After(time.Now().Add(length)) {
-			s.Errorf("a session of %d seconds, until %v", c.MaxAge, who.until)
+		who := s.server.sessions.Find(c.Value, s.server.o.Tokens)
+		if c.MaxAge != int(length.Seconds()) || who.Until.Before(before.Add(length)) || who.Until.After(time.Now().Add(length)) {
+			s.Errorf("a session of %d seconds, until %v", c.MaxAge, who.Until)
 		}
 		return
 	}
 	s.Error("no session begins")
 }
 
-// sessionsEnd lets the time of all sessions pass.
-func (s *site) sessionsEnd() {
-	s.server.sessions.mu.Lock()
-	defer s.server.sessions.mu.Unlock()
-	for id, one := range s.server.sessions.all {
-		one.until = time.Now().Add(-time.Second)
-		s.server.sessions.all[id] = one
-	}
-}
+// sessionsEnd ends all sessions, as those of a service that starts again.
+func (s *site) sessionsEnd() { s.server.sessions = people.NewSessions() }
 
 // browse gets a page of the service.
 func (s *site) browse(by *http.Client, path string) (*http.Response, string) {
@@ -366,20 +360,6 @@ func (s *site) browse(by *http.Client, path string) (*http.Response, string) {
 		s.Fatal(err)
 	}
 	return resp, string(text)
-}
-
-func TestParseGroups(t *testing.T) {
-	if groups, err := ParseGroups([]string{"operator=ops", "reader=every=one", "operator=ops"}); err != nil || groups["ops"] != Operator || groups["every=one"] != Reader {
-		t.Errorf("%v, %v", groups, err)
-	}
-	for _, bad := range [][]string{{"ops"}, {"operator="}, {"reporter=nodes"}, {"=ops"}, {"operator=ops", "reader=ops"}} {
-		if _, err := ParseGroups(bad); err == nil {
-			t.Errorf("%q is taken", bad)
-		}
-	}
-	if roles := []Role{(&People{Groups: map[string]Role{"a": Reader, "b": Operator}}).role([]string{"a", "b", "a"}), (&People{}).role([]string{"a"})}; !slices.Equal(roles, []Role{Operator, Nobody}) {
-		t.Errorf("%v", roles)
-	}
 }
 
 // TestPeopleInABrowser: a real browser keeps its cookies on the way there and back, and ends what it began.
@@ -409,13 +389,14 @@ func TestPeopleInABrowser(t *testing.T) {
 // TestSessionsOfOne: who begins sessions, or makes tokens, without end loses the oldest of their own,
 // not the login that a token ends with, and nobody else's.
 func TestSessionsOfOne(t *testing.T) {
+	const sessionsOf = 50 // one token or person
 	s, at := peopled(t)
 	counts := func(headers ...string) bool {
 		t.Helper()
 		status, _ := s.ask("GET", "/v1/summary", nil, headers...)
 		return status == http.StatusOK
 	}
-	session := func(role Role) []string {
+	session := func(role people.Role) []string {
 		t.Helper()
 		who := person(t)
 		resp, err := who.PostForm(s.url+"/login", url.Values{"token": {s.tokens[role]}})
@@ -425,13 +406,13 @@ func TestSessionsOfOne(t *testing.T) {
 		_ = resp.Body.Close() // only its cookie counts
 		return []string{"Cookie", who.Jar.Cookies(resp.Request.URL)[0].String()}
 	}
-	others := [][]string{session(Operator)}
+	others := [][]string{session(people.Operator)}
 	at.Groups(map[string][]string{"id2": {"ops"}})
 	who := person(t)
 	resp, _ := at.LogIn(who, s.url+"/login/provider")
 	cookie := []string{"Cookie", who.Jar.Cookies(resp.Request.URL)[0].String()}
 	for name, begin := range map[string]func() []string{
-		"sessions": func() []string { return session(Reader) },
+		"sessions": func() []string { return session(people.Reader) },
 		"tokens":   func() []string { return []string{"Authorization", "Bearer " + s.token(t, who)} },
 	} {
 		var own [][]string

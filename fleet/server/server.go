@@ -13,7 +13,6 @@ package server
 
 import (
 	"context"
-	"crypto/sha256"
 	"embed"
 	"encoding/json"
 	"errors"
@@ -25,6 +24,7 @@ import (
 
 	"github.com/caisson-os/caisson/fleet/attest"
 	"github.com/caisson-os/caisson/fleet/hub"
+	"github.com/caisson-os/caisson/fleet/people"
 	"github.com/caisson-os/caisson/fleet/query"
 	"github.com/caisson-os/caisson/fleet/unknown"
 	"github.com/caisson-os/caisson/internal/check"
@@ -41,7 +41,7 @@ type Options struct {
 	Past        Past                              // nil: earlier generations are not shown
 	Unknown     func() ([]unknown.Machine, error) // machines that asked in vain; nil: nobody knows
 	Quotes      *attest.Desk                      // nil: nodes are asked for no quotes
-	Tokens      *Tokens                           // nil: everybody may read and report, and nobody is an operator
+	Tokens      *people.Tokens                    // nil: everybody may read and report, and nobody is an operator
 	People      *People                           // nil: people log in by tokens alone
 	Hosts       []string                          // names by which the service is reached, with or without port; see hostAllowed
 	// by which people reach the service, for the commands that the page shows; "" is what a browser
@@ -63,7 +63,7 @@ type Server struct {
 	guards   check.List[*http.Request]
 	bindings check.List[bound]
 	pages    pages
-	sessions *sessions
+	sessions *people.Sessions
 	limits   *limits
 	streams  *httpserver.Quota // of streams of events
 	verifies *httpserver.Turns // one a signature that is verified
@@ -89,14 +89,11 @@ func New(ctx context.Context, o Options) (*Server, error) {
 	if o.URL != "" {
 		verifies = maxVerifies // behind a proxy all have its address
 	}
-	s := &Server{o: o, ctx: ctx, sessions: &sessions{all: map[[sha256.Size]byte]session{}}, limits: newLimits(),
+	s := &Server{o: o, ctx: ctx, sessions: people.NewSessions(), limits: newLimits(),
 		streams: httpserver.NewQuota(maxStreams, clientStreams), verifies: httpserver.NewTurns(maxVerifies, verifies)}
 	s.guards, s.bindings = s.guardList(), bindings
 	if o.Tokens != nil {
-		o.Tokens.tell(o.Say)
-	}
-	if o.Tokens != nil && o.Tokens.shutOut() {
-		o.Say("no node may report: %s has neither a token of role reporter nor the line %q", o.Tokens.name, reportsOpen)
+		o.Tokens.Tell(o.Say)
 	}
 	var err error
 	if s.pages, err = template.New("").Funcs(s.words()).ParseFS(files, "page/*.html"); err != nil {
@@ -108,7 +105,7 @@ func New(ctx context.Context, o Options) (*Server, error) {
 		mux.Handle(r.pattern, s.need(r.role, r.handle))
 	}
 	mux.Handle("GET /static/", http.HandlerFunc(s.static))
-	mux.Handle("GET /", s.need(Reader, s.noPage))
+	mux.Handle("GET /", s.need(people.Reader, s.noPage))
 	return s, nil
 }
 
@@ -123,64 +120,65 @@ func (s *Server) fleet() *query.Fleet { return &s.o.Fleet }
 // route is one row of the service's table.
 type route struct {
 	pattern string
-	role    Role
+	role    people.Role
 	says    string // for the description of the API; "" for a page
 	handle  http.HandlerFunc
 }
 
 func (s *Server) routes() []route {
 	list := []route{
-		{"POST /v1/report", Reporter, "Take a signed report. The answer comes when it is on the disk, and has a nonce in " +
+		{"POST /v1/report", people.Reporter, "Take a signed report. The answer comes when it is on the disk, and has a nonce in " +
 			"the header Caisson-Nonce where a quote of the node's TPM is wanted.", s.takeReport},
-		{"POST " + spec.QuotePath, Reporter, "Take a quote over such a nonce, which is in the same header. It is verified " +
+		{"POST " + spec.QuotePath, people.Reporter, "Take a quote over such a nonce, which is in the same header. It is verified " +
 			"after the answer, which may have another nonce.", s.takeQuote},
-		{"POST /v1/hint", Reporter, "Take an unsigned hint that a node's loader boots nothing. It is shown as unproven for " +
+		{"POST /v1/hint", people.Reporter, "Take an unsigned hint that a node's loader boots nothing. It is shown as unproven for " +
 			"an hour, and nothing follows from it.", s.takeHint},
-		{"POST /v1/pre-reboot", Reporter, "FleetLock: ask for a slot.",
+		{"POST /v1/pre-reboot", people.Reporter, "FleetLock: ask for a slot.",
 			func(w http.ResponseWriter, req *http.Request) { s.lock(w, req, "pre-reboot") }},
-		{"POST /v1/steady-state", Reporter, "FleetLock: give a slot back.",
+		{"POST /v1/steady-state", people.Reporter, "FleetLock: give a slot back.",
 			func(w http.ResponseWriter, req *http.Request) { s.lock(w, req, "steady-state") }},
-		{"GET /v1/summary", Reader, "The fleet at a glance.", s.gives(func(context.Context) any { return s.fleet().Summary() })},
-		{"GET /v1/nodes", Reader, "Nodes that meet a query: q, condition, layer, version, sync, health, service, commit, " +
+		{"GET /v1/summary", people.Reader, "The fleet at a glance.", s.gives(func(context.Context) any { return s.fleet().Summary() })},
+		{"GET /v1/nodes", people.Reader, "Nodes that meet a query: q, condition, layer, version, sync, health, service, commit, " +
 			"differs, label (KEY=VALUE, several must all hold) and set (a NodeSet) where the service has a site; sorted by " +
 			"sort (condition, the worst first, is the default; name, generation, layer, reported; from the other end with - " +
 			"before it): most of them from one place on. A value that no node can match is an error.", s.getNodes},
-		{"GET /v1/nodes/{node}", Reader, "One node in full.", s.getNode},
-		{"GET /v1/reports", Reader, "What each node reported last, one line of JSON a node; with signed=1 also the report " +
+		{"GET /v1/nodes/{node}", people.Reader, "One node in full.", s.getNode},
+		{"GET /v1/reports", people.Reader, "What each node reported last, one line of JSON a node; with signed=1 also the report " +
 			"as the node signed it; with plan (the digest of a rollout's) and waves the nodes of its first waves, where the " +
 			"service knows it; with after only what changed since the answer whose last line has that cursor, and a last line.", s.getReports},
-		{"GET /v1/rollouts", Reader, "Rollouts and how far their waves are.",
+		{"GET /v1/rollouts", people.Reader, "Rollouts and how far their waves are.",
 			s.gives(func(context.Context) any { return Rollouts{s.o.Hub.Rollouts()} })},
-		{"GET /v1/services", Reader, "Services: what the site follows and locked, what nodes were sent and what they report.",
+		{"GET /v1/services", people.Reader, "Services: what the site follows and locked, what nodes were sent and what they report.",
 			s.gives(func(context.Context) any { return s.fleet().Services() })},
-		{"GET /v1/layers", Reader, "Layers in use, and how they differ from the one that most nodes run.",
+		{"GET /v1/layers", people.Reader, "Layers in use, and how they differ from the one that most nodes run.",
 			s.gives(func(ctx context.Context) any { return s.layers(ctx) })},
-		{"GET /v1/generations", Reader, "Generations that are kept, the newest first, as 'caisson history' lists them: with " +
+		{"GET /v1/generations", people.Reader, "Generations that are kept, the newest first, as 'caisson history' lists them: with " +
 			"node those that changed it, with key, too, those in which that setting changed.", s.getGenerations},
-		{"GET /v1/generations/{range}", Reader, "What lies between two generations, as 41..45: on how many nodes, what " +
+		{"GET /v1/generations/{range}", people.Reader, "What lies between two generations, as 41..45: on how many nodes, what " +
 			"kinds of changes, and the changes of nodes that changed alike; 45 is what 45 changed, 41.. goes up to now, and " +
 			"with node it is about that one. With node and beside: in what that differs from another one now.", s.getGenerations},
-		{"GET /v1/slots", Reader, "Groups of slots and who holds them.",
+		{"GET /v1/slots", people.Reader, "Groups of slots and who holds them.",
 			s.gives(func(context.Context) any { return Slots{s.o.Hub.Slots()} })},
-		{"GET /v1/events", Reader, "Server-sent events: 'change' after each change, at most one a second.", s.events},
-		{"POST /v1/nodes/{node}/accept", Operator, "Accept a key for a node: the one that is offered, an earlier one, one " +
+		{"GET /v1/events", people.Reader, "Server-sent events: 'change' after each change, at most one a second.", s.events},
+		{"POST /v1/nodes/{node}/accept", people.Operator, "Accept a key for a node: the one that is offered, an earlier one, one " +
 			"that has not reported yet, or the one that counts, to pin it. The body is its id. Or, by a digest, what its TPM " +
 			"showed last.", s.accept},
-		{"POST /v1/slots/{group}/{node}/release", Operator, "Take a slot from a node; the body is a reason.", s.release},
-		{"POST /v1/slots/{group}/{node}/drained", Drain, "Say that a node which waits for it is drained; the body is what was done.", s.drained},
-		{"GET /v1/acts", Reader, "The audit log, one line of JSON a row, the oldest first, 10,000 at a time: rows after the " +
+		{"POST /v1/slots/{group}/{node}/release", people.Operator, "Take a slot from a node; the body is a reason.", s.release},
+		{"POST /v1/slots/{group}/{node}/drained", people.Drain, "Say that a node which waits for it is drained; the body is what " +
+			"was done.", s.drained},
+		{"GET /v1/acts", people.Reader, "The audit log, one line of JSON a row, the oldest first, 10,000 at a time: rows after the " +
 			"one whose number is after.", s.getActs},
-		{"GET /v1/unknown", Reader, "Machines that asked for an overlay and have none, those that asked last first. What " +
+		{"GET /v1/unknown", people.Reader, "Machines that asked for an overlay and have none, those that asked last first. What " +
 			"they say of themselves is not proven.", s.gives(func(context.Context) any { return s.strangers() })},
-		{"GET /metrics", Reader, "Metrics in the text format of Prometheus.", s.metrics},
-		{"GET /openapi.json", Nobody, "This description.", s.openAPI},
-		{"GET /healthz", Nobody, "200 while the service answers; with writer only while this instance takes reports " +
+		{"GET /metrics", people.Reader, "Metrics in the text format of Prometheus.", s.metrics},
+		{"GET /openapi.json", people.Nobody, "This description.", s.openAPI},
+		{"GET /healthz", people.Nobody, "200 while the service answers; with writer only while this instance takes reports " +
 			"and acts, else 503.", s.healthz},
-		{"POST /login", Nobody, "", s.login},
-		{"POST /logout", Nobody, "", s.logout},
-		{"POST /login/token", Reader, "", logins{s}.personToken},
-		{"GET /login/provider", Nobody, "", logins{s}.toProvider},
-		{"GET " + BackPath, Nobody, "", logins{s}.fromProvider},
+		{"POST /login", people.Nobody, "", s.login},
+		{"POST /logout", people.Nobody, "", s.logout},
+		{"POST /login/token", people.Reader, "", logins{s}.personToken},
+		{"GET /login/provider", people.Nobody, "", logins{s}.toProvider},
+		{"GET " + BackPath, people.Nobody, "", logins{s}.fromProvider},
 	}
 	for _, p := range allPages {
 		list = append(list, route{"GET " + p.pattern(), p.role, "", s.page(p)})
@@ -268,7 +266,8 @@ func (s *Server) answer(w http.ResponseWriter, status int, doc any) {
 	text, err := json.Marshal(doc) // with < as six bytes: no browser, however old, makes a page of it
 	if err != nil {
 		s.o.Say("answer: %v", err)
-		status, text = http.StatusInternalServerError, []byte(`{"kind":"service","value":"the answer could not be written, and the log of the service says why"}`)
+		status = http.StatusInternalServerError
+		text = []byte(`{"kind":"service","value":"the answer could not be written, and the log of the service says why"}`)
 	}
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(status)

@@ -15,17 +15,16 @@ import (
 	"net/http/cookiejar"
 	"net/http/httptest"
 	"net/url"
-	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
-	"sync"
 	"testing"
 	texttemplate "text/template"
 	"time"
 
 	"github.com/caisson-os/caisson/fleet/hub"
 	"github.com/caisson-os/caisson/fleet/index"
+	"github.com/caisson-os/caisson/fleet/people"
 	"github.com/caisson-os/caisson/fleet/query"
 	"github.com/caisson-os/caisson/fleet/rollout"
 	"github.com/caisson-os/caisson/fleet/store"
@@ -37,12 +36,13 @@ import (
 // site is a service over a fleet, reached by HTTP.
 type site struct {
 	testing.TB
-	db     *store.Store
-	hub    *hub.Hub
-	stop   func() // the hub
-	server *Server
-	url    string
-	tokens map[Role]string
+	db        *store.Store
+	hub       *hub.Hub
+	stop      func() // the hub
+	server    *Server
+	url       string
+	tokens    map[people.Role]string
+	tokenFile string
 
 	withTokens bool
 	rollouts   []rollout.State
@@ -74,7 +74,7 @@ func newSiteOver(t testing.TB, had store.Change, rows index.Rows, change ...func
 			t.Fatal(err)
 		}
 	}
-	s := &site{TB: t, db: db, tokens: map[Role]string{}}
+	s := &site{TB: t, db: db, tokens: map[people.Role]string{}}
 	for _, c := range change {
 		c(s)
 	}
@@ -89,13 +89,13 @@ func newSiteOver(t testing.TB, had store.Change, rows index.Rows, change ...func
 	s.run()
 	o := Options{Fleet: query.Fleet{Hub: s.hub}, Hosts: []string{"127.0.0.1"}, Registry: "registry.example/metal", Version: "1", Say: t.Logf}
 	if s.withTokens {
-		file := filepath.Join(t.TempDir(), "tokens")
-		for _, role := range []Role{Reader, Reporter, Operator, Drain} {
-			if s.tokens[role], err = AddToken(file, "a-"+string(role), role); err != nil {
+		s.tokenFile = filepath.Join(t.TempDir(), "tokens")
+		for _, role := range []people.Role{people.Reader, people.Reporter, people.Operator, people.Drain} {
+			if s.tokens[role], err = people.AddToken(s.tokenFile, "a-"+string(role), role); err != nil {
 				t.Fatal(err)
 			}
 		}
-		if o.Tokens, err = OpenTokens(file); err != nil {
+		if o.Tokens, err = people.OpenTokens(s.tokenFile); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -202,12 +202,12 @@ func (s *site) ask(method, path string, body []byte, headers ...string) (int, st
 	return resp.StatusCode, string(text)
 }
 
-func (s *site) bearer(r Role) string { return "Bearer " + s.tokens[r] }
+func (s *site) bearer(r people.Role) string { return "Bearer " + s.tokens[r] }
 
 // TestRoles asks for everything as everybody: the table of routes is the rule.
 func TestRoles(t *testing.T) {
 	s := newSite(t, published("n1"), true)
-	in := map[Role]map[Role]bool{Nobody: {Nobody: true}, Reader: {Nobody: true, Reader: true}, Reporter: {Nobody: true, Reporter: true}, Operator: {Nobody: true, Reader: true, Operator: true}, Drain: {Nobody: true, Reader: true, Drain: true}}
+	in := map[people.Role]map[people.Role]bool{people.Nobody: {people.Nobody: true}, people.Reader: {people.Nobody: true, people.Reader: true}, people.Reporter: {people.Nobody: true, people.Reporter: true}, people.Operator: {people.Nobody: true, people.Reader: true, people.Operator: true}, people.Drain: {people.Nobody: true, people.Reader: true, people.Drain: true}}
 	for _, r := range (&Server{}).routes() {
 		method, path, _ := strings.Cut(r.pattern, " ")
 		path = strings.NewReplacer("{$}", "", "{node}", "n1", "{group}", "default").Replace(path)
@@ -216,7 +216,7 @@ func TestRoles(t *testing.T) {
 				continue // it does not end; see TestEvents
 			}
 			headers := []string{}
-			if who != Nobody {
+			if who != people.Nobody {
 				headers = append(headers, "Authorization", s.bearer(who))
 			}
 			status, text := s.ask(method, path, nil, headers...)
@@ -275,7 +275,7 @@ func TestCrossSite(t *testing.T) {
 		t.Fatal(err)
 	}
 	client := http.Client{Jar: jar, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
-	resp, err := client.PostForm(s.url+"/login", url.Values{"token": {s.tokens[Operator]}, "to": {"//evil.example/"}})
+	resp, err := client.PostForm(s.url+"/login", url.Values{"token": {s.tokens[people.Operator]}, "to": {"//evil.example/"}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -284,7 +284,7 @@ func TestCrossSite(t *testing.T) {
 		t.Errorf("log in: %d to %q", resp.StatusCode, resp.Header.Get("Location"))
 	}
 	c := resp.Header.Get("Set-Cookie")
-	if !strings.Contains(c, "HttpOnly") || !strings.Contains(c, "SameSite=Strict") || strings.Contains(c, s.tokens[Operator]) {
+	if !strings.Contains(c, "HttpOnly") || !strings.Contains(c, "SameSite=Strict") || strings.Contains(c, s.tokens[people.Operator]) {
 		t.Errorf("cookie %q", c)
 	}
 	for what, c := range map[string]struct {
@@ -332,8 +332,8 @@ func mustURL(t *testing.T, text string) *url.URL {
 
 func TestTokensInAddresses(t *testing.T) {
 	s := newSite(t, published("n1"), true)
-	for _, query := range []string{"?token=x", "?access_token=" + s.tokens[Reader], "?q=" + s.tokens[Reader], "?Authorization=x"} {
-		if status, text := s.ask("GET", "/v1/nodes"+query, nil, "Authorization", s.bearer(Reader)); status != 400 || !strings.Contains(text, "token-in-url") {
+	for _, query := range []string{"?token=x", "?access_token=" + s.tokens[people.Reader], "?q=" + s.tokens[people.Reader], "?Authorization=x"} {
+		if status, text := s.ask("GET", "/v1/nodes"+query, nil, "Authorization", s.bearer(people.Reader)); status != 400 || !strings.Contains(text, "token-in-url") {
 			t.Errorf("%s: %d %s", query, status, text)
 		}
 	}
@@ -349,85 +349,8 @@ func TestGuessing(t *testing.T) {
 	if last != 429 {
 		t.Errorf("after ten wrong tokens: %d", last)
 	}
-	if status, _ := s.ask("GET", "/v1/summary", nil, "Authorization", s.bearer(Reader)); status != 200 {
+	if status, _ := s.ask("GET", "/v1/summary", nil, "Authorization", s.bearer(people.Reader)); status != 200 {
 		t.Errorf("the right one: %d", status)
-	}
-}
-
-// TestTokensAtOnce: of several who add a token at once, none takes another's away, and a
-// line of any length hides none behind it.
-func TestTokensAtOnce(t *testing.T) {
-	file := filepath.Join(t.TempDir(), "tokens")
-	if err := os.WriteFile(file, []byte("# "+strings.Repeat("x", 100<<10)+"\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	var made [8]string
-	var adding sync.WaitGroup
-	for i := range made {
-		adding.Go(func() {
-			var err error
-			if made[i], err = AddToken(file, fmt.Sprint("t", i), Reader); err != nil {
-				t.Error(err)
-			}
-		})
-	}
-	adding.Wait()
-	tokens, err := OpenTokens(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for i, token := range made {
-		if who := tokens.find(token); who.Name != fmt.Sprint("t", i) {
-			t.Errorf("token %d is of %q", i, who.Name)
-		}
-	}
-}
-
-// TestTokensOfAFile: a line that goes is a token that goes, and a file for all to read
-// lets nobody in.
-func TestTokensOfAFile(t *testing.T) {
-	file := filepath.Join(t.TempDir(), "tokens")
-	token, err := AddToken(file, "eve", Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := AddToken(file, "eve", Operator); err == nil {
-		t.Error("a name was given twice")
-	}
-	tokens, err := OpenTokens(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if text, err := os.ReadFile(file); err != nil || strings.Contains(string(text), token) {
-		t.Errorf("the token is in the file: %v", err)
-	}
-	if who := tokens.find(token); who != (caller{Name: "eve", Role: Reader}) {
-		t.Errorf("%+v", who)
-	}
-	if err := os.WriteFile(file, nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	tokens.looked = time.Time{}
-	if who := tokens.find(token); who != (caller{}) {
-		t.Errorf("after its line went: %+v", who)
-	}
-	if _, err := AddToken(file, "bob", Reader); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Chmod(file, 0o644); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := OpenTokens(file); err == nil {
-		t.Error("a file for all to read was taken")
-	}
-	for _, bad := range []string{"reader eve", "root eve " + strings.Repeat("0", 64), "reader eve zz", "reader ../x " + strings.Repeat("0", 64)} {
-		name := filepath.Join(t.TempDir(), "bad")
-		if err := os.WriteFile(name, []byte(bad+"\n"), 0o600); err != nil {
-			t.Fatal(err)
-		}
-		if _, err := OpenTokens(name); err == nil {
-			t.Errorf("%q was taken", bad)
-		}
 	}
 }
 

@@ -71,7 +71,7 @@ func (p *People) open(s *server.Options, own string) (*server.People, error) {
 	case p.Session < time.Minute || p.Session > 24*time.Hour:
 		return nil, cli.Usage("", "--oidc-session %v is not between a minute and a day", p.Session)
 	}
-	groups, err := server.ParseGroups(p.Groups)
+	groups, err := people.ParseGroups(p.Groups)
 	if err != nil {
 		return nil, cli.Usage("as in --oidc-group operator=ops", "--oidc-group: %w", err)
 	}

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/caisson-os/caisson/fleet/people"
 	"github.com/caisson-os/caisson/fleet/server"
 	"github.com/caisson-os/caisson/internal/httpserver"
 )
@@ -17,10 +18,10 @@ import (
 // TestReachedBy: a proxy's URL is one that a shell may see, decides whether the cookie
 // is for TLS only, and lets all come from one address.
 func TestReachedBy(t *testing.T) {
-	tokens := &server.Tokens{}
+	tokens := &people.Tokens{}
 	for _, c := range []struct {
 		url       string
-		tokens    *server.Tokens
+		tokens    *people.Tokens
 		want      string
 		host      string
 		refused   bool
@@ -64,10 +65,10 @@ func TestPeopleFlags(t *testing.T) {
 	if err := os.WriteFile("empty", []byte("\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := server.AddToken("tokens", "nodes", server.Reporter); err != nil {
+	if _, err := people.AddToken("tokens", "nodes", people.Reporter); err != nil {
 		t.Fatal(err)
 	}
-	tokens, err := server.OpenTokens("tokens")
+	tokens, err := people.OpenTokens("tokens")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -75,7 +76,7 @@ func TestPeopleFlags(t *testing.T) {
 	ops := []string{"operator=ops"}
 	for _, c := range []struct {
 		flags  People
-		tokens *server.Tokens
+		tokens *people.Tokens
 		want   string // "" is taken
 	}{
 		{People{Issuer: issuer, Claim: "groups", Groups: ops, Session: hour}, tokens, ""},
@@ -97,7 +98,7 @@ func TestPeopleFlags(t *testing.T) {
 		switch {
 		case c.want != "" && (err == nil || !strings.Contains(err.Error(), c.want)):
 			t.Errorf("%+v: %v", c.flags, err)
-		case c.want == "" && (err != nil || who.Session != hour || who.Groups["ops"] != server.Operator):
+		case c.want == "" && (err != nil || who.Session != hour || who.Groups["ops"] != people.Operator):
 			t.Errorf("%+v: %+v, %v", c.flags, who, err)
 		}
 	}

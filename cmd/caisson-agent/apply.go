@@ -10,14 +10,13 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/caisson-os/caisson/bootagent/node"
 	"github.com/caisson-os/caisson/bootagent/program"
+	"github.com/caisson-os/caisson/bootagent/tell/screen"
 	"github.com/caisson-os/caisson/internal/cli"
 	"github.com/caisson-os/caisson/oci"
 	"github.com/caisson-os/caisson/spec"
-	"github.com/caisson-os/caisson/spec/rules"
 )
 
 // source is the part of apply and plan that says whom to ask and whom to trust.
@@ -168,29 +167,9 @@ func (a *app) synced(st *spec.Status, err error) error {
 		return err
 	}
 	if st != nil && st.Health != spec.HealthOK {
-		return fmt.Errorf("node is %s: %s", st.Health, firstTrouble(st))
+		return fmt.Errorf("node is %s: %s", st.Health, screen.Trouble(st))
 	}
 	return nil
-}
-
-func firstTrouble(st *spec.Status) string {
-	for _, i := range st.Items {
-		if i.Error != "" {
-			return i.Name + ": " + i.Error
-		}
-	}
-	for _, d := range spelled(st.Drift) {
-		if matters(d) && d.Reason != "" {
-			return fmt.Sprintf("%s %q: %s", d.Item, d.Key, d.Reason)
-		}
-		if matters(d) && d.From == d.To {
-			return fmt.Sprintf("%s %q: %s", d.Item, d.Key, d.Action)
-		}
-		if matters(d) {
-			return fmt.Sprintf("%s %q is %q, not %q", d.Item, d.Key, d.From, d.To)
-		}
-	}
-	return "see 'caisson-agent status'"
 }
 
 // runService is the systemd service, until a signal ends it.
@@ -217,57 +196,9 @@ func plan(ctx context.Context, a *app, args []string) error {
 	if err != nil {
 		return err
 	}
-	err = a.show(map[string]any{"drift": spelled(drift)}, func() { a.printDrift(drift) })
+	err = a.show(map[string]any{"drift": screen.Spelled(drift)}, func() { screen.Drift(a.out, drift) })
 	if err == nil && slices.ContainsFunc(drift, func(d spec.Drift) bool { return d.Action != spec.ActionCannot }) {
 		return cli.ErrDrift
 	}
 	return err
-}
-
-// matters reports whether a drift of a status is one that somebody should look at
-// now: not what is waited for, and not what this host cannot have.
-func matters(d spec.Drift) bool {
-	return d.Action != spec.ActionDefer && d.Action != spec.ActionCannot
-}
-
-// spelled returns drift with its keys as their authors spell them; an empty list
-// is never nil.
-func spelled(drift []spec.Drift) []spec.Drift {
-	out := make([]spec.Drift, len(drift))
-	for i, d := range drift {
-		out[i] = rules.Spelled(d)
-	}
-	return out
-}
-
-// story says how it came to a drift: since when, how often, and by whom.
-func story(d spec.Drift) string {
-	var words []string
-	if d.Action != spec.ActionDefer && !d.Since.IsZero() {
-		words = append(words, "since "+d.Since.Format(time.RFC3339))
-	}
-	if d.Count > 0 {
-		words = append(words, fmt.Sprintf("after %d corrections", d.Count))
-	}
-	if d.Rival != "" {
-		words = append(words, "by "+d.Rival)
-	}
-	if len(words) == 0 {
-		return ""
-	}
-	return " (" + strings.Join(words, ", ") + ")"
-}
-
-func (a *app) printDrift(drift []spec.Drift) {
-	for _, d := range spelled(drift) {
-		line := fmt.Sprintf("%-7s %s %s", d.Action, d.Item, d.Key)
-		switch {
-		case d.Reason != "":
-			line += ": " + d.Reason
-		case d.From != "" || d.To != "":
-			line += fmt.Sprintf(": %q → %q", d.From, d.To)
-		}
-		line += story(d)
-		cli.Printf(a.out, "%s\n", line)
-	}
 }

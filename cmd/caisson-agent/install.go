@@ -17,6 +17,7 @@ import (
 	"github.com/caisson-os/caisson/bootagent/program"
 	"github.com/caisson-os/caisson/bootagent/program/bootdisk"
 	"github.com/caisson-os/caisson/bootagent/rescue/letin"
+	"github.com/caisson-os/caisson/bootagent/tell/screen"
 	"github.com/caisson-os/caisson/internal/cli"
 	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/spec/rules"
@@ -203,8 +204,8 @@ func clearQuarantine(ctx context.Context, a *app, args []string) error {
 		if err != nil {
 			return err
 		}
-		return a.show(cleared{spelled(ended)}, func() {
-			for _, d := range spelled(ended) {
+		return a.show(cleared{screen.Spelled(ended)}, func() {
+			for _, d := range screen.Spelled(ended) {
 				a.say("%s %s is corrected again, by the service within seconds", d.Item, d.Key)
 			}
 			if len(ended) == 0 {

@@ -6,16 +6,14 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"maps"
 	"slices"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/caisson-os/caisson/bootagent/node"
+	"github.com/caisson-os/caisson/bootagent/tell/screen"
 	"github.com/caisson-os/caisson/internal/cli"
-	"github.com/caisson-os/caisson/internal/plain"
 	"github.com/caisson-os/caisson/spec"
 )
 
@@ -39,7 +37,7 @@ func operationVerb(ctx context.Context, a *app, args []string) error {
 			if len(l.Operations) == 0 {
 				a.say("this node has no operations")
 			}
-			a.printOperations(l.Operations)
+			screen.Operations(a.out, l.Operations)
 		})
 	case what != "run" && what != "rerun":
 		return cli.Usage("list, run NAME or rerun NAME", "unknown verb %q", "operation "+what)
@@ -63,22 +61,6 @@ func operationVerb(ctx context.Context, a *app, args []string) error {
 // operationList is the output of operation list -o json.
 type operationList struct {
 	Operations []spec.OperationStatus `json:"operations"`
-}
-
-func (a *app) printOperations(list []spec.OperationStatus) {
-	for _, o := range list {
-		line := fmt.Sprintf("%-8s %-30s %s", o.Type, o.Name, o.State)
-		if !o.Since.IsZero() {
-			line += " since " + o.Since.Format(time.RFC3339)
-		}
-		if !o.Next.IsZero() {
-			line += ", next " + o.Next.Format(time.RFC3339)
-		}
-		if o.Missed > 0 {
-			line += fmt.Sprintf(", missed %d times", o.Missed)
-		}
-		cli.Printf(a.out, "%s\n", plain.With(line, ": ", o.Detail))
-	}
 }
 
 // windowList is the output of windows -o json: as 'caisson windows' does.
@@ -140,7 +122,7 @@ func serviceVerb(ctx context.Context, a *app, args []string) error {
 			if len(l.Services) == 0 {
 				a.say("this node has no services from git")
 			}
-			a.printServices(l.Services)
+			screen.Services(a.out, l.Services)
 		})
 	case !slices.Contains([]string{"freeze", "rollback", "forward"}, what):
 		return cli.Usage("list, freeze NAME, rollback NAME or forward NAME", "unknown verb %q", "service "+what)
@@ -163,7 +145,7 @@ func serviceVerb(ctx context.Context, a *app, args []string) error {
 		if _, err := n.Apply(ctx); err != nil {
 			return err
 		}
-		return a.show(serviceList{[]spec.ServiceStatus{st}}, func() { a.printServices([]spec.ServiceStatus{st}) })
+		return a.show(serviceList{[]spec.ServiceStatus{st}}, func() { screen.Services(a.out, []spec.ServiceStatus{st}) })
 	})
 }
 
@@ -178,23 +160,6 @@ func word(otherwise string, args []string) (string, []string) {
 // serviceList is the output of service -o json.
 type serviceList struct {
 	Services []spec.ServiceStatus `json:"services"`
-}
-
-func (a *app) printServices(list []spec.ServiceStatus) {
-	for _, s := range list {
-		cli.Printf(a.out, "%s  %s  %s  %s", s.Name, s.Unit, s.Commit, s.Tracking)
-		if s.Tracking == spec.Frozen {
-			cli.Printf(a.out, " since %s", s.Since.Format(time.RFC3339))
-			if s.Reason != "" {
-				cli.Printf(a.out, ": %s", s.Reason)
-			}
-			cli.Printf(a.out, ", the fleet has %s", s.Published)
-		}
-		cli.Printf(a.out, "\n")
-		if before := slices.DeleteFunc(slices.Clone(s.Kept), func(c string) bool { return c == s.Commit }); len(before) > 0 {
-			cli.Printf(a.out, "  also here: %s\n", strings.Join(before, " "))
-		}
-	}
 }
 
 // holding are the flags of the verbs that have the node keep something.

@@ -3,10 +3,8 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"os"
 	"slices"
@@ -16,8 +14,8 @@ import (
 	"github.com/caisson-os/caisson/bootagent/node"
 	"github.com/caisson-os/caisson/bootagent/node/session"
 	"github.com/caisson-os/caisson/bootagent/tell/post"
+	"github.com/caisson-os/caisson/bootagent/tell/screen"
 	"github.com/caisson-os/caisson/internal/cli"
-	"github.com/caisson-os/caisson/internal/plain"
 	"github.com/caisson-os/caisson/internal/stall"
 	"github.com/caisson-os/caisson/spec"
 )
@@ -39,7 +37,7 @@ func status(ctx context.Context, a *app, args []string) error {
 	case script != "":
 		return a.printLogs(ctx, script)
 	case *steps:
-		return a.printTrace(ctx)
+		return printRead(ctx, a, "status", (*node.Node).Trace, func(t *spec.Trace) { screen.Trace(a.out, t) })
 	case *watch:
 		return a.watch(ctx, watchEvery, func() error { return a.printNow(ctx) })
 	}
@@ -77,7 +75,7 @@ func (a *app) printNow(ctx context.Context) error {
 		if err == nil {
 			err = a.showStatus(st)
 		}
-		if err == nil && slices.ContainsFunc(st.Drift, matters) {
+		if err == nil && slices.ContainsFunc(st.Drift, screen.Matters) {
 			return cli.ErrDrift
 		}
 		return err
@@ -86,150 +84,9 @@ func (a *app) printNow(ctx context.Context) error {
 
 func (a *app) showStatus(st *spec.Status) error {
 	shown := *st
-	shown.Drift = spelled(st.Drift)
-	return a.show(shown, func() { a.printStatus(st) })
+	shown.Drift = screen.Spelled(st.Drift)
+	return a.show(shown, func() { screen.Status(a.out, st) })
 }
-
-// row prints a line that begins with its name.
-func (a *app) row(name, format string, args ...any) {
-	cli.Printf(a.out, "%-11s ", name)
-	cli.Printf(a.out, format+"\n", args...)
-}
-
-func (a *app) printStatus(st *spec.Status) {
-	row := a.row
-	row("node", "%s of fleet %s (%s)", st.Node, st.Fleet, st.Mode)
-	a.printAxes(st.Axes())
-	if !st.Asked.IsZero() {
-		row("asked", "%s", moment(st.Asked))
-	}
-	generation := fmt.Sprintf("%d, epoch %d", st.Generation, st.Epoch)
-	if st.Source != "" { // a boot of caisson's chose it
-		generation += fmt.Sprintf(" (%s)", st.Source)
-	}
-	row("generation", "%s", generation)
-	row("overlay", "%s, expires %s", st.Overlay, moment(st.Expires))
-	if len(st.LeftOut) > 0 {
-		row("", "%s", spec.LeftOut(st.LeftOut))
-	}
-	if st.Layer != "" {
-		row("layer", "%s", strings.TrimSpace(st.LayerVersion+" "+st.Layer))
-	}
-	if st.Image != "" && st.Image != st.LayerVersion {
-		row("image", "%s", st.Image)
-	}
-	switch st.ImageCheck {
-	case spec.ImagesWhenRead:
-		row("images", "each block is checked when it is read")
-	case spec.ImagesAtBoot:
-		row("images", "checked when the boot began, not when they are read: %s", st.ImageCheckDetail)
-	}
-	row("agent", "%s", st.Agent)
-	printParts(row, st)
-	if len(st.Operations) > 0 {
-		fmt.Fprintln(a.out, "operations")
-		a.printOperations(st.Operations)
-	}
-	if len(st.Drift) > 0 {
-		fmt.Fprintln(a.out, "drift")
-		a.printDrift(st.Drift)
-	}
-	for _, name := range st.Foreign {
-		row("foreign", "%s", name)
-	}
-}
-
-// printParts prints what the parts of a node say of themselves, a row each.
-func printParts(row func(name, format string, args ...any), st *spec.Status) {
-	if st.Recipient != "" {
-		row("recipient", "%s%s", st.Recipient, map[bool]string{true: ", sealed to the TPM"}[st.Sealed])
-	}
-	if k := st.Keys; k != nil {
-		text := fmt.Sprintf("version %d", k.Version)
-		if k.BootFiles != k.Version {
-			text += fmt.Sprintf("; its boot files were written with version %d", k.BootFiles)
-		}
-		row("keys", "%s", text)
-	}
-	for _, c := range st.Checks {
-		text := "holds"
-		if !c.Holds {
-			text = strings.TrimSuffix("does not hold: "+c.Detail, ": ")
-		}
-		row("  "+c.Name, "%s, %d of %d failures", text, c.Failures, c.Retries+1)
-	}
-	if r := st.Rejected; r != nil {
-		row("rejected", "%s", sayAxis(spec.Axis{State: fmt.Sprintf("generation %d", r.Generation), Detail: r.Reason, Since: r.At}))
-	}
-	if st.Staged != "" && st.Staged == st.Overlay {
-		row("staged", "the layer of this overlay waits for a reboot")
-	} else if st.Staged != "" {
-		row("staged", "%s, waits for a reboot", st.Staged)
-		if st.StagedBytes != nil {
-			row("", "%s", st.StagedBytes)
-		}
-	}
-	for _, i := range st.Items {
-		if i.State == spec.ItemOK && i.Applied == 0 {
-			continue // nothing is asked of this kind
-		}
-		row("  "+i.Name, "%s", plain.With(fmt.Sprintf("%s, %d as wanted", i.State, i.Applied), ": ", i.Error))
-	}
-	if r := st.Rescue; r != nil {
-		row("rescue", "%s", sayRescue(r))
-	}
-	if n := len(st.Protected); n > 0 {
-		row("protected", "%d of the kernel parameters", n)
-	}
-	for _, r := range st.Refused {
-		row("refused", "%s = %s, by %s; %d times, last %s", r.Key, r.Value, r.Rival, r.Count, moment(r.At))
-	}
-}
-
-// sayRescue says which ways in a rescue statement has opened, and the code for the next one.
-func sayRescue(r *spec.RescueStatus) string {
-	var words []string
-	if r.Open {
-		words = append(words, fmt.Sprintf("%s open for %s: %s, signed by %s", strings.Join(r.Opens, " and "),
-			time.Duration(r.Left)*time.Second, r.Reason, strings.Join(r.Keys, ", ")))
-	}
-	if r.Trouble != "" {
-		words = append(words, r.Trouble)
-	}
-	if r.Wrong > 0 {
-		words = append(words, fmt.Sprintf("%d statements for another code", r.Wrong))
-	}
-	if r.Code != "" {
-		words = append(words, "code "+r.Code)
-	}
-	return cmp.Or(strings.Join(words, "; "), "closed")
-}
-
-// sayAxis is one axis as a line: its state, why, since and until when.
-func sayAxis(x spec.Axis) string {
-	text := plain.With(x.State, ": ", x.Detail)
-	var span []string
-	if !x.Since.IsZero() {
-		span = append(span, "since "+moment(x.Since))
-	}
-	if !x.Until.IsZero() {
-		span = append(span, "until "+moment(x.Until))
-	}
-	if len(span) > 0 {
-		text += " (" + strings.Join(span, ", ") + ")"
-	}
-	return text
-}
-
-// printAxes prints all of them, a row each.
-func (a *app) printAxes(x spec.Axes) {
-	a.row("health", "%s", sayAxis(x.Health))
-	a.row("tracking", "%s", sayAxis(x.Tracking))
-	a.row("sync", "%s", sayAxis(x.Sync))
-	a.row("activity", "%s", sayAxis(x.Activity))
-}
-
-func moment(t time.Time) string { return t.UTC().Format(time.RFC3339) }
 
 // printLogs prints the last run of a script and its output.
 func (a *app) printLogs(ctx context.Context, script string) error {
@@ -241,9 +98,9 @@ func (a *app) printLogs(ctx context.Context, script string) error {
 		return a.show(last, func() {
 			ended := ""
 			if !last.End.IsZero() {
-				ended = ", ended " + moment(last.End)
+				ended = ", ended " + screen.Moment(last.End)
 			}
-			cli.Printf(a.out, "%s: %s (started %s%s)\n", last.Name, last.Result, moment(last.Start), ended)
+			cli.Printf(a.out, "%s: %s (started %s%s)\n", last.Name, last.Result, screen.Moment(last.Start), ended)
 			for line := range strings.Lines(last.Output) {
 				cli.Printf(a.out, "  %s\n", strings.TrimRight(line, "\r\n"))
 			}
@@ -278,7 +135,7 @@ func printReport(ctx context.Context, a *app) error {
 		}
 		out.Key, out.Waiting, err = post.Peek(n.ReportDir())
 		return out, err
-	}, a.printReported)
+	}, func(o reported) { screen.Report(a.out, o.Report, o.To, o.Key, o.Waiting) })
 }
 
 // lastStatus returns what the service found when it looked last, or what is found now.
@@ -287,27 +144,6 @@ func lastStatus(ctx context.Context, n *node.Node) (*spec.Status, error) {
 		return st, nil
 	}
 	return n.Status(ctx)
-}
-
-func (a *app) printReported(o reported) {
-	row := a.row
-	r := o.Report
-	row("node", "%s of fleet %s", r.Node, r.Fleet)
-	if o.To == "" {
-		row("to", "nowhere: the site has no machine.agent.report")
-	} else {
-		row("to", "%s", o.To)
-	}
-	if o.Key != "" {
-		row("key", "%s", o.Key)
-	}
-	row("waiting", "%d", o.Waiting)
-	row("generation", "%d, epoch %d", r.Generation, r.Epoch)
-	a.printAxes(r.Axes)
-	row("drift", "%d", len(r.Drift))
-	if w := r.NextWindow; w != nil {
-		row("window", "%s, %s to %s", w.Name, moment(w.From), moment(w.To))
-	}
 }
 
 const (
@@ -340,107 +176,7 @@ func (a *app) watch(ctx context.Context, every time.Duration, look func() error)
 	}
 }
 
-// printTrace prints the steps of the boot, of the first run and of the last one.
-func (a *app) printTrace(ctx context.Context) error {
-	return printRead(ctx, a, "status", (*node.Node).Trace, func(t *spec.Trace) {
-		cli.Printf(a.out, "%-5s %10s %9s  %s\n", "", "start", "took", "step")
-		for _, part := range []struct {
-			name  string
-			steps []spec.Step
-		}{{"boot", t.Boot}, {"first", t.First}, {"last", t.Last}} {
-			for _, s := range part.steps {
-				result := ""
-				if s.Bytes != nil {
-					result = ": " + s.Bytes.String()
-				}
-				if s.Result != spec.StepOK {
-					result = ": " + s.Result
-				}
-				cli.Printf(a.out, "%-5s %8.3f s %7.3f s  %s%s\n", part.name, s.Start/1000, s.Took/1000, s.Name, result)
-			}
-		}
-	})
-}
-
-// What fits on a screen of 24 lines.
-const (
-	mostFindings = 2
-	mostConsole  = 6
-)
-
 // why prints what is wrong with the node, what it did about it and what to do now.
 func why(ctx context.Context, a *app) error {
-	return printRead(ctx, a, "why", func(n *node.Node) (spec.Why, error) { return n.Why(ctx) }, a.printWhy)
-}
-
-func (a *app) printWhy(w spec.Why) {
-	row := func(name, format string, args ...any) {
-		if text := fmt.Sprintf(format, args...); strings.TrimSpace(text) != "" {
-			cli.Printf(a.out, "%-10s %s\n", name, text)
-		}
-	}
-	row("node", "%s of fleet %s: health %s, sync %s", w.Node, w.Fleet, w.Health, w.Sync)
-	row("runs", "%s", whatRuns(w.Generation, w.Layer, w.LayerVersion))
-	if w.Well {
-		row("wrong", "nothing")
-		if e := w.Last; e != nil {
-			row("last", "%s: %s", moment(e.Time), sayEvent(*e))
-		}
-		a.printBox(w)
-		return
-	}
-	for n, f := range w.Findings {
-		if n == mostFindings {
-			row("more", "%d: caisson-agent status", len(w.Findings)-n)
-			break
-		}
-		since := ""
-		if !f.Since.IsZero() {
-			since = " (since " + moment(f.Since) + ")"
-		}
-		row("wrong", "%s%s", f.What, since)
-		row("  because", "%s", f.Reason)
-		row("  what", "%s", strings.Join(strings.Fields(strings.Join([]string{f.Item, f.Key, f.Errno, f.Code}, " ")), " "))
-		if f.Layer != w.Layer {
-			row("  layer", "%s", f.Layer)
-		}
-		row("  did", "%s", f.Did)
-		row("  decided", "%s", f.Transition)
-		row("  do", "%s", f.Do)
-		for _, line := range f.Console[max(0, len(f.Console)-mostConsole):] {
-			row("  console", "%s", line)
-		}
-	}
-	a.printBox(w)
-}
-
-func (a *app) printBox(w spec.Why) {
-	kept := "outlives this boot"
-	if w.Memory {
-		kept = "is in memory: it ends with this boot"
-	}
-	cli.Printf(a.out, "%-10s %d events, it %s: caisson-agent why -o json\n", "black box", len(w.Events), kept)
-	if w.Trouble != "" {
-		cli.Printf(a.out, "%-10s %s\n", "", w.Trouble)
-	}
-}
-
-func whatRuns(generation uint64, layer, version string) string {
-	if generation == 0 {
-		return ""
-	}
-	text := fmt.Sprintf("generation %d", generation)
-	if layer != "" {
-		text += ", layer " + strings.TrimSpace(version+" "+layer)
-	}
-	return text
-}
-
-// sayEvent is an event in one line.
-func sayEvent(e spec.Event) string {
-	text := e.Event
-	if e.Generation > 0 {
-		text += fmt.Sprintf(", generation %d", e.Generation)
-	}
-	return plain.With(text, ": ", e.Why)
+	return printRead(ctx, a, "why", func(n *node.Node) (spec.Why, error) { return n.Why(ctx) }, func(w spec.Why) { screen.Why(a.out, w) })
 }

@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/caisson-os/caisson/bootagent/boot/screen"
+	"github.com/caisson-os/caisson/bootagent/tell/screen"
 )
 
 // A key of a later release that excludes disks must not have one of them erased.

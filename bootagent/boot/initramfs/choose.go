@@ -10,12 +10,12 @@ import (
 	"time"
 
 	"github.com/caisson-os/caisson/bootagent/boot/loader"
-	"github.com/caisson-os/caisson/bootagent/boot/screen"
 	"github.com/caisson-os/caisson/bootagent/decide"
 	"github.com/caisson-os/caisson/bootagent/fetch/stage"
 	"github.com/caisson-os/caisson/bootagent/record/track"
 	"github.com/caisson-os/caisson/bootagent/sense/uptime"
 	"github.com/caisson-os/caisson/bootagent/tell/events"
+	"github.com/caisson-os/caisson/bootagent/tell/screen"
 	"github.com/caisson-os/caisson/internal/fault"
 	"github.com/caisson-os/caisson/internal/paths"
 	"github.com/caisson-os/caisson/oci"

@@ -10,9 +10,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/caisson-os/caisson/bootagent/boot/screen"
 	"github.com/caisson-os/caisson/bootagent/record"
 	"github.com/caisson-os/caisson/bootagent/record/track"
+	"github.com/caisson-os/caisson/bootagent/tell/screen"
 	"github.com/caisson-os/caisson/oci"
 	"github.com/caisson-os/caisson/oci/trust"
 	"github.com/caisson-os/caisson/spec"

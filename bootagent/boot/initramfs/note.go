@@ -8,9 +8,9 @@ import (
 	"time"
 
 	"github.com/caisson-os/caisson/bootagent/boot/kernel"
-	"github.com/caisson-os/caisson/bootagent/boot/screen"
 	"github.com/caisson-os/caisson/bootagent/record/state"
 	"github.com/caisson-os/caisson/bootagent/tell/events"
+	"github.com/caisson-os/caisson/bootagent/tell/screen"
 	"github.com/caisson-os/caisson/internal/fault"
 	"github.com/caisson-os/caisson/spec"
 )

@@ -14,7 +14,7 @@ import (
 	"time"
 
 	"github.com/caisson-os/caisson/bootagent/boot/kernel"
-	"github.com/caisson-os/caisson/bootagent/boot/screen"
+	"github.com/caisson-os/caisson/bootagent/tell/screen"
 	"github.com/caisson-os/caisson/oci"
 	"github.com/caisson-os/caisson/spec"
 )

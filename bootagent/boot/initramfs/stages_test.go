@@ -19,8 +19,8 @@ import (
 	"testing"
 
 	"github.com/caisson-os/caisson/bootagent/boot/kernel"
-	"github.com/caisson-os/caisson/bootagent/boot/screen"
 	"github.com/caisson-os/caisson/bootagent/record/state"
+	"github.com/caisson-os/caisson/bootagent/tell/screen"
 	"github.com/caisson-os/caisson/spec"
 )
 

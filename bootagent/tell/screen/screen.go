@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package screen words what a loader that cannot boot its node says to the person before
-// the machine: what was tried, why it failed, what to do, and what happens next.
+// Package screen words what the person before a node reads: of a loader that cannot boot it what was
+// tried, why it failed, what to do, and what happens next, on every console; of a running one what
+// it is, on the terminal of who has logged in.
 //
-// It only words, and prints on every console: what is tried, and when again, is the business of
-// package initramfs, its only caller. Nobody logs in there but by a statement, see package rescue.
+// It only words: what is tried, and when again, is the business of package initramfs, and what is
+// asked of a node that of cmd/caisson-agent. Nobody else imports it. Nobody logs in at a loader but by
+// a statement, see package rescue.
 package screen
 
 import (

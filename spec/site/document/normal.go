@@ -26,9 +26,7 @@ func (r *Reader) normalConf(conf *tree.Value) *tree.Value {
 		conf = module.OlderPerms(r.Checker, conf, perms)
 	}
 	for _, m := range module.Conf() {
-		if v := conf.Get(m.Name); v != nil {
-			r.In(m.Name, func() { conf = conf.With(m.Name, r.canonical(m, v)) })
-		}
+		conf = r.Below(conf, m.Name, func(v *tree.Value) *tree.Value { return r.canonical(m, v) })
 	}
 	over := conf.Get("overrides")
 	if over == nil || over.Kind != tree.Mapping {
@@ -62,9 +60,7 @@ func (r *Reader) normalOverrides(m *module.Module, key string, list *tree.Value)
 			if perms := body.Get("perms"); perms != nil && m.Name == "perm" {
 				body = module.OlderPerms(r.Checker, body, perms)
 			}
-			if v := body.Get(m.Name); v != nil {
-				r.In(m.Name, func() { body = body.With(m.Name, r.canonical(m, v)) })
-			}
+			body = r.Below(body, m.Name, func(v *tree.Value) *tree.Value { return r.canonical(m, v) })
 		})
 		out.List[i] = e.With("conf", body)
 	}

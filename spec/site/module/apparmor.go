@@ -48,7 +48,7 @@ func (*profileDoc) Schema(g *shape.Generator) any {
 
 // inlineProfiles replaces {file: NAME} by the profile that the file holds.
 func inlineProfiles(c *shape.Checker, v *tree.Value, read reader) *tree.Value {
-	return below(c, v, "profiles", func(profiles *tree.Value) *tree.Value {
+	return c.Below(v, "profiles", func(profiles *tree.Value) *tree.Value {
 		return each(c, profiles, func(profile *tree.Value) *tree.Value {
 			if name := profile.Get("file"); name != nil && name.Kind == tree.Scalar && len(profile.Fields) == 1 {
 				c.In("file", func() { profile = content(name, read) })

@@ -38,7 +38,7 @@ var modulesModule = Module{Name: "modules", Doc: reflect.TypeFor[shape.Raw[kerne
 // normalModules spells the modules of parameters as the kernel does, so that two
 // spellings of one meet when maps are merged.
 func normalModules(c *shape.Checker, v *tree.Value) *tree.Value {
-	return below(c, v, "parameters", func(all *tree.Value) *tree.Value { return c.Rename(all, rules.ModuleName) })
+	return c.Below(v, "parameters", func(all *tree.Value) *tree.Value { return c.Rename(all, rules.ModuleName) })
 }
 
 func (c *Checker) modules(v *tree.Value, f *Fragment) {

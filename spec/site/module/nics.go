@@ -56,18 +56,8 @@ var nicsModule = Module{Name: "nics", Doc: reflect.TypeFor[shape.Raw[shape.Map[n
 // maps are merged.
 func normalNICs(c *shape.Checker, v *tree.Value) *tree.Value {
 	return each(c, v, func(nic *tree.Value) *tree.Value {
-		return below(c, nic, spec.NICFeatures, func(features *tree.Value) *tree.Value { return c.Rename(features, FeatureName) })
+		return c.Below(nic, spec.NICFeatures, func(features *tree.Value) *tree.Value { return c.Rename(features, FeatureName) })
 	})
-}
-
-// below returns a map with what to makes of the value of a key, where it has that.
-func below(c *shape.Checker, v *tree.Value, key string, to func(*tree.Value) *tree.Value) *tree.Value {
-	val := v.Get(key)
-	if val == nil {
-		return v
-	}
-	c.In(key, func() { val = to(val) })
-	return v.With(key, val)
 }
 
 // each returns a map with what to makes of each of its values, in the field of that value.

@@ -141,6 +141,16 @@ func (c *Checker) Rename(v *tree.Value, to func(string) string) *tree.Value {
 	return &out
 }
 
+// Below returns a map with what to makes of the value of a key, where it has that.
+func (c *Checker) Below(v *tree.Value, key string, to func(*tree.Value) *tree.Value) *tree.Value {
+	val := v.Get(key)
+	if val == nil {
+		return v
+	}
+	c.In(key, func() { val = to(val) })
+	return v.With(key, val)
+}
+
 // Valid reports what a rule of package rules says about the value at at, and
 // returns whether it says nothing.
 func (c *Checker) Valid(at report.Pos, err error) bool { return c.ValidFields(at, nil, err) }

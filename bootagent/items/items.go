@@ -12,8 +12,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"path"
 	"path/filepath"
 	"slices"
+	"strings"
 
 	"github.com/caisson-os/caisson/bootagent/items/accounts"
 	"github.com/caisson-os/caisson/bootagent/items/exec"
@@ -31,7 +33,9 @@ import (
 	"github.com/caisson-os/caisson/internal/configcheck"
 	"github.com/caisson-os/caisson/internal/fault"
 	"github.com/caisson-os/caisson/internal/paths"
+	"github.com/caisson-os/caisson/internal/plain"
 	"github.com/caisson-os/caisson/spec"
+	"github.com/caisson-os/caisson/spec/rules"
 )
 
 // Options say where the items act. Empty paths are the real ones.
@@ -132,6 +136,59 @@ var (
 	EarlyKernel = []string{tunable.SysctlName, tunable.SysfsName, nics.FeaturesName, nics.Name}
 	EarlyDisks  = []string{mounts.Name, mounts.SwapsName}
 )
+
+// Hints is the one table of what tells of which kind; a kind that is not in it has none, as
+// scripts, which are looked at when they are due, and secrets, which are root's alone.
+var Hints = []item.Hint{
+	{Kind: "modules", Sources: []string{item.Inotify, item.Uevent}, Devices: []string{"module"}, Places: func(i *spec.Items) []item.Place {
+		if i.Modules == nil {
+			return nil
+		}
+		return []item.Place{{Path: rules.ModulesLoadFile}, {Path: rules.ModprobeFile}}
+	}},
+	{Kind: "mounts", Sources: []string{item.Mountinfo, item.Uevent}, Devices: []string{"block"}},
+	{Kind: "swaps", Sources: []string{item.Swaps, item.Uevent}, Devices: []string{"block"}},
+	{Kind: "limits", Sources: []string{item.Inotify}, Places: func(i *spec.Items) []item.Place {
+		return plain.Each(i.Limits, func(l spec.Limit) item.Place { return item.Place{Path: rules.LimitFile(l.ID)} })
+	}},
+	{Kind: "files", Sources: []string{item.Inotify}, Places: func(i *spec.Items) []item.Place {
+		return plain.Each(i.Files, func(f spec.File) item.Place { return item.Place{Path: f.Path} })
+	}},
+	{Kind: "passwords", Sources: []string{item.Inotify}, Places: func(i *spec.Items) []item.Place {
+		if len(i.Passwords) == 0 {
+			return nil
+		}
+		return []item.Place{{Path: "/etc/shadow"}}
+	}},
+	{Kind: "sysctl", Sources: []string{item.BPF, item.Rtnetlink}},
+	{Kind: "sysfs", Sources: []string{item.Inotify, item.Uevent}, Devices: []string{"module", "block", "net", "cpu", "pci"},
+		Places: func(i *spec.Items) []item.Place {
+			return plain.Each(i.Sysfs, func(s spec.Sysfs) item.Place { return item.Place{Path: s.Path, Itself: true} })
+		}},
+	{Kind: "ethtool", Sources: []string{item.Ethtool, item.Rtnetlink}},
+	{Kind: "nics", Sources: []string{item.Ethtool, item.Rtnetlink, item.Uevent}, Devices: []string{"net"}},
+	{Kind: "perm", Sources: []string{item.Inotify}, Places: func(i *spec.Items) (out []item.Place) {
+		if i.Perm == nil {
+			return nil
+		}
+		for _, p := range i.Perm.Paths {
+			if !strings.ContainsAny(p.Path, `*?[\`) {
+				out = append(out, item.Place{Path: p.Path, Itself: true})
+			}
+		}
+		return out
+	}},
+	{Kind: "service", Sources: []string{item.DBus, item.Mountinfo}},
+	{Kind: "units", Sources: []string{item.DBus, item.Inotify}, Places: func(i *spec.Items) (out []item.Place) {
+		for _, u := range i.Units {
+			out = append(out, item.Place{Path: rules.UnitFile(u.Name)}, item.Place{Path: path.Dir(rules.UnitDropIn(u.Name, "any"))})
+			for _, d := range u.DropIns {
+				out = append(out, item.Place{Path: rules.UnitDropIn(u.Name, d.Name)})
+			}
+		}
+		return out
+	}},
+}
 
 // Add makes what items of some kinds want and the system lacks. What left the config stays:
 // items that are a part of what is wanted do not know what that is.

@@ -9,13 +9,14 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/caisson-os/caisson/bootagent/items"
+	"github.com/caisson-os/caisson/bootagent/items/item"
 	"github.com/caisson-os/caisson/bootagent/node/session"
-	"github.com/caisson-os/caisson/bootagent/sense/watch"
 	"github.com/caisson-os/caisson/internal/paths"
 	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/test/itemtest"
@@ -25,8 +26,8 @@ import (
 // why nothing could.
 func TestEveryKindIsWatched(t *testing.T) {
 	for _, i := range items.Table(spec.Items{}, items.Options{}) {
-		if silent := itemtest.Says(t, "../items", i.Name(), itemtest.Untold); silent != (watch.Sources(i.Name()) == nil) {
-			t.Errorf("%s: hints from %v; the file of its suite says // %s…: %v", i.Name(), watch.Sources(i.Name()), itemtest.Untold, silent)
+		if silent := itemtest.Says(t, "../items", i.Name(), itemtest.Untold); silent == slices.ContainsFunc(items.Hints, func(h item.Hint) bool { return h.Kind == i.Name() }) {
+			t.Errorf("%s is in items.Hints, or else the file of its suite says // %s…: %v", i.Name(), itemtest.Untold, silent)
 		}
 	}
 }

@@ -24,6 +24,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/caisson-os/caisson/bootagent/items"
 	"github.com/caisson-os/caisson/bootagent/node"
 	"github.com/caisson-os/caisson/bootagent/node/session"
 	"github.com/caisson-os/caisson/bootagent/process"
@@ -141,7 +142,7 @@ func RunDaemon(ctx context.Context, c DaemonConfig) error {
 // watch has the kernel and systemd tell of changes, until what it returns is called.
 func (s *service) watch() (end func()) {
 	var open []io.Closer
-	hints, err := watch.Start(s.o.Root, process.SystemdRuns(), s.o.Say)
+	hints, err := watch.Start(s.o.Root, process.SystemdRuns(), items.Hints, s.o.Say)
 	if err != nil {
 		s.o.Say("nothing is watched, changes are found within a minute: %v", err)
 	} else {

@@ -3,7 +3,7 @@
 // Package item says what a runtime item is: one kind of setting (sysctl, mounts,
 // …) that can be looked at, applied and taken back on a running system.
 //
-// It holds the interface, the journal entry, and what several kinds do alike: they ask before each
+// It holds the interface, the journal entry, the hint, and what several kinds do alike: they ask before each
 // line of the journal, and replace files in memory. The kinds are directories beside it, their order is
 // the table in package items, and test/itemtest is the suite that each of them passes. Kinds never
 // import each other.
@@ -130,6 +130,32 @@ func (s Scopes) ID(scope Scope) string {
 		return s.Disk
 	}
 	return ""
+}
+
+// Sources of hints, as status names them.
+const (
+	BPF       = "bpf"       // writes of kernel parameters, see package bpf
+	DBus      = "dbus"      // properties of units of systemd
+	Ethtool   = "ethtool"   // the monitor group of the kernel's ethtool netlink
+	Inotify   = "inotify"   // files that caisson writes or keeps, see inotify(7)
+	Mountinfo = "mountinfo" // the mounts of the node, see proc_pid_mountinfo(5)
+	Rtnetlink = "rtnetlink" // network interfaces, see rtnetlink(7)
+	Swaps     = "swaps"     // swap space in use, see proc_swaps(5)
+	Uevent    = "uevent"    // devices and modules that come and go
+)
+
+// Hint says what tells of changes of a kind.
+type Hint struct {
+	Kind    string
+	Sources []string
+	Devices []string // subsystems of the kernel whose events are hints
+	Places  func(*spec.Items) []Place
+}
+
+// Place is a file whose change is a hint.
+type Place struct {
+	Path   string
+	Itself bool // also what happens to the file without its directory's knowing: sysfs, and other names of it
 }
 
 // Entry holds the value of one key of an item before caisson first changed it.

@@ -15,6 +15,7 @@ import (
 	"github.com/mdlayher/netlink"
 	"golang.org/x/sys/unix"
 
+	"github.com/caisson-os/caisson/bootagent/items/item"
 	"github.com/caisson-os/caisson/internal/fault"
 )
 
@@ -68,8 +69,8 @@ func (i *inotify) arm() error {
 	i.watches = map[int]*names{}
 	var errs []error
 	for _, p := range i.places {
-		path := filepath.Join(i.root, p.path)
-		if p.itself {
+		path := filepath.Join(i.root, p.at.Path)
+		if p.at.Itself {
 			_, err := i.add(path, "", p.kind)
 			errs = append(errs, err)
 		}
@@ -233,17 +234,17 @@ func listen(family int, group uint32, kinds func([]byte) []string) (source, erro
 	return &socket{fd, kinds}, nil
 }
 
-func newRtnetlink(*Watch) (source, error) {
-	return listen(unix.NETLINK_ROUTE, unix.RTNLGRP_LINK, func([]byte) []string { return kindsOf(Rtnetlink) })
+func newRtnetlink(w *Watch) (source, error) {
+	return listen(unix.NETLINK_ROUTE, unix.RTNLGRP_LINK, func([]byte) []string { return w.kindsOf(item.Rtnetlink) })
 }
 
 // newUevent listens to the kernel's own messages: group 1, of which each begins with
 // ACTION@PATH and has NAME=value pairs after zeros.
-func newUevent(*Watch) (source, error) {
+func newUevent(w *Watch) (source, error) {
 	return listen(unix.NETLINK_KOBJECT_UEVENT, 1, func(message []byte) []string {
 		for field := range bytes.SplitSeq(message, []byte{0}) {
 			if name, ok := bytes.CutPrefix(field, []byte("SUBSYSTEM=")); ok {
-				return kindsOfDevice(string(name))
+				return w.kindsOfDevice(string(name))
 			}
 		}
 		return nil
@@ -252,12 +253,12 @@ func newUevent(*Watch) (source, error) {
 
 // newEthtool listens to the group in which the kernel tells of settings of interfaces,
 // whichever way they were changed.
-func newEthtool(*Watch) (source, error) {
+func newEthtool(w *Watch) (source, error) {
 	group, err := ethtoolGroup()
 	if err != nil {
 		return nil, err
 	}
-	return listen(unix.NETLINK_GENERIC, group, func([]byte) []string { return kindsOf(Ethtool) })
+	return listen(unix.NETLINK_GENERIC, group, func([]byte) []string { return w.kindsOf(item.Ethtool) })
 }
 
 // ethtoolGroup asks generic netlink for the number of the group.

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/caisson-os/caisson/bootagent/items/item"
 	"github.com/caisson-os/caisson/bootagent/sense/watch/bpf"
 	"github.com/caisson-os/caisson/internal/fault"
 	"github.com/caisson-os/caisson/internal/plain"
@@ -132,15 +133,15 @@ func (w *Watch) Rival(d spec.Drift) string {
 func (w *Watch) followSysctl(o *spec.Overlay, protected []string) {
 	keys := plain.Each(o.Items.Sysctl, func(s spec.Sysctl) string { return s.Key })
 	wanted := strings.Join(keys, " ") + "; " + strings.Join(protected, " ")
-	if now, ok := w.sources[BPF].(*writes); ok && now.keys == wanted {
+	if now, ok := w.sources[item.BPF].(*writes); ok && now.keys == wanted {
 		return
 	}
-	w.drop(BPF)
+	w.drop(item.BPF)
 	clear(w.rivals)
 	if len(keys) == 0 {
 		return
 	}
-	w.open(BPF, func(*Watch) (source, error) {
+	w.open(item.BPF, func(*Watch) (source, error) {
 		cgroup, err := bpf.Root()
 		if err != nil {
 			return nil, err

@@ -5,7 +5,7 @@
 //
 // A hint only leads to an early look at that kind. The look of every minute at everything
 // stays the truth, for there is no kind whose every change raises an event; the table in
-// kinds.go says which kind has which source, and docs/items.md what each does not see.
+// package items says which kind has which source, and docs/items.md what each does not see.
 // Hints are gathered for a moment, so that a burst is one; who looks decides how soon the
 // next one may come. What cannot be watched on a machine is said once and is left to the
 // minute's look.
@@ -23,6 +23,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/caisson-os/caisson/bootagent/items/item"
 	"github.com/caisson-os/caisson/spec"
 )
 
@@ -45,6 +46,7 @@ type Watch struct {
 	say  func(format string, args ...any)
 
 	systemd bool // it runs
+	kinds   []item.Hint
 
 	mutex   sync.Mutex
 	sources map[string]source // by name, those that work
@@ -61,8 +63,8 @@ type Watch struct {
 }
 
 // Start begins to watch; what is decided by [Watch.Follow]. The caller closes it.
-func Start(root string, systemd bool, say func(format string, args ...any)) (*Watch, error) {
-	w := &Watch{root: root, systemd: systemd, say: say, sources: map[string]source{}, hinted: map[string]bool{},
+func Start(root string, systemd bool, kinds []item.Hint, say func(format string, args ...any)) (*Watch, error) {
+	w := &Watch{root: root, systemd: systemd, kinds: kinds, say: say, sources: map[string]source{}, hinted: map[string]bool{},
 		rivals: map[string]rival{}, said: map[string]string{},
 		ready: make(chan struct{}, 1), done: make(chan struct{})}
 	var err error
@@ -76,13 +78,13 @@ func Start(root string, systemd bool, say func(format string, args ...any)) (*Wa
 	if err != nil {
 		return nil, errors.Join(err, unix.Close(w.epoll), unix.Close(w.stop))
 	}
-	w.open(Inotify, newInotify)
+	w.open(item.Inotify, newInotify)
 	if root == "" {
-		w.open(Mountinfo, newTable(Mountinfo, "/proc/self/mountinfo"))
-		w.open(Swaps, newTable(Swaps, "/proc/swaps"))
-		w.open(Rtnetlink, newRtnetlink)
-		w.open(Ethtool, newEthtool)
-		w.open(Uevent, newUevent)
+		w.open(item.Mountinfo, newTable(item.Mountinfo, "/proc/self/mountinfo"))
+		w.open(item.Swaps, newTable(item.Swaps, "/proc/swaps"))
+		w.open(item.Rtnetlink, newRtnetlink)
+		w.open(item.Ethtool, newEthtool)
+		w.open(item.Uevent, newUevent)
 	}
 	go w.loop()
 	return w, nil
@@ -201,8 +203,8 @@ func (w *Watch) Take() Hints {
 func (w *Watch) Follow(o *spec.Overlay, protected []string) {
 	w.mutex.Lock()
 	defer w.mutex.Unlock()
-	if i, ok := w.sources[Inotify].(*inotify); ok {
-		w.sayOnce(Inotify, i.follow(places(&o.Items)))
+	if i, ok := w.sources[item.Inotify].(*inotify); ok {
+		w.sayOnce(item.Inotify, i.follow(w.places(&o.Items)))
 	}
 	if w.root == "" {
 		w.followSysctl(o, protected)
@@ -214,10 +216,12 @@ func (w *Watch) Follow(o *spec.Overlay, protected []string) {
 func (w *Watch) Of(kind string) (names []string) {
 	w.mutex.Lock()
 	defer w.mutex.Unlock()
-	for _, name := range Sources(kind) {
-		_, works := w.sources[name]
-		if works || name == DBus && w.units != nil {
-			names = append(names, name)
+	for _, k := range w.kinds {
+		for _, name := range k.Sources {
+			_, works := w.sources[name]
+			if k.Kind == kind && (works || name == item.DBus && w.units != nil) {
+				names = append(names, name)
+			}
 		}
 	}
 	return names
@@ -242,16 +246,16 @@ func (w *Watch) Close() error {
 // the runtime would wait for it, too, and one who asks takes the news from the other.
 type table struct {
 	number int
-	name   string
+	kinds  []string
 }
 
 func newTable(name, path string) func(*Watch) (source, error) {
-	return func(*Watch) (source, error) {
+	return func(w *Watch) (source, error) {
 		fd, err := unix.Open(path, unix.O_RDONLY|unix.O_CLOEXEC, 0)
-		return table{fd, name}, err
+		return table{fd, w.kindsOf(name)}, err
 	}
 }
 
 func (t table) fd() int                 { return t.number }
-func (t table) drain() ([]string, bool) { return kindsOf(t.name), false } // asking whether it is ready has taken it
-func (t table) close()                  { unix.Close(t.number) }          // only read
+func (t table) drain() ([]string, bool) { return t.kinds, false } // asking whether it is ready has taken it
+func (t table) close()                  { unix.Close(t.number) }  // only read

@@ -16,14 +16,16 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/caisson-os/caisson/bootagent/items"
+	"github.com/caisson-os/caisson/bootagent/items/item"
 	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/test/require"
 )
 
 // start begins a watch of an overlay.
-func start(t *testing.T, root string, items spec.Items) *Watch {
+func start(t *testing.T, root string, of spec.Items) *Watch {
 	t.Helper()
-	w, err := Start(root, false, t.Logf)
+	w, err := Start(root, false, items.Hints, t.Logf)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -32,7 +34,7 @@ func start(t *testing.T, root string, items spec.Items) *Watch {
 			t.Error(err)
 		}
 	})
-	w.Follow(&spec.Overlay{Items: items}, nil)
+	w.Follow(&spec.Overlay{Items: of}, nil)
 	w.quiet(t)
 	return w
 }
@@ -181,7 +183,7 @@ func TestAStorm(t *testing.T) {
 	if took := time.Duration(after.Utime.Nano()-before.Utime.Nano()) + time.Duration(after.Stime.Nano()-before.Stime.Nano()); took > lasted*2/5 {
 		t.Errorf("%v of storm took %v of a processor", lasted, took)
 	}
-	i := w.sources[Inotify].(*inotify)
+	i := w.sources[item.Inotify].(*inotify)
 	w.mutex.Lock() // so that nobody reads
 	for range 20000 {
 		do(t, os.WriteFile(root+"/etc/motd", nil, 0o644))
@@ -262,13 +264,13 @@ func TestKernel(t *testing.T) {
 	run("ip link add cs2 type veth peer name cs3")
 	w.expect(t, "sysctl", "a new interface")
 
-	if !slices.Contains(w.Of("sysctl"), BPF) {
+	if !slices.Contains(w.Of("sysctl"), item.BPF) {
 		require.Missing(t, "bpf", "the kernel does not tell of writes of kernel parameters")
 	}
 	writes := func() (kinds []string) { // that nobody has taken yet
 		w.mutex.Lock()
 		defer w.mutex.Unlock()
-		kinds, _ = w.sources[BPF].drain()
+		kinds, _ = w.sources[item.BPF].drain()
 		return kinds
 	}
 	run("cat /proc/sys/" + parameter)
@@ -327,19 +329,19 @@ func FuzzEvents(f *testing.F) {
 }
 
 func TestTheTable(t *testing.T) {
-	for _, k := range kinds {
-		if len(k.sources) == 0 || slices.Contains(k.sources, Inotify) != (k.places != nil) {
-			t.Errorf("%s: %v", k.name, k.sources)
+	for _, k := range items.Hints {
+		if len(k.Sources) == 0 || slices.Contains(k.Sources, item.Inotify) != (k.Places != nil) {
+			t.Errorf("%s: %v", k.Kind, k.Sources)
 		}
 	}
-	all := []place{}
-	for _, p := range places(&spec.Items{Modules: &spec.Modules{}, Files: []spec.File{{Path: "/etc/a"}}}) {
-		all = append(all, p)
-		if !filepath.IsAbs(p.path) || p.kind == "" {
+	w := &Watch{kinds: items.Hints}
+	all := w.places(&spec.Items{Modules: &spec.Modules{}, Files: []spec.File{{Path: "/etc/a"}}})
+	for _, p := range all {
+		if !filepath.IsAbs(p.at.Path) || p.kind == "" {
 			t.Errorf("%+v", p)
 		}
 	}
-	if len(all) != 3 || Sources("exec") != nil {
+	if len(all) != 3 {
 		t.Errorf("%+v", all)
 	}
 }
@@ -357,7 +359,7 @@ func TestDirectoriesThatCome(t *testing.T) {
 		i := s.(*inotify)
 		made := make(chan error)
 		go func() { made <- os.MkdirAll(root+"/a/b/c/d/e", 0o755) }()
-		do(t, i.follow([]place{{path: "/a/b/c/d/e/x", kind: "files"}}))
+		do(t, i.follow([]place{{item.Place{Path: "/a/b/c/d/e/x"}, "files"}}))
 		do(t, <-made)
 		i.drain()
 		do(t, os.WriteFile(root+"/a/b/c/d/e/x", nil, 0o644))

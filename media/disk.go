@@ -91,7 +91,8 @@ func (l *Loader) chosen() []format.FATFile {
 const making = 5 * time.Minute
 
 // features lists the features that mke2fs.conf of Debian asks for, and metadata_csum_seed.
-const features = "has_journal,ext_attr,resize_inode,dir_index,filetype,extent,64bit,flex_bg,sparse_super,large_file,huge_file,dir_nlink,extra_isize,metadata_csum,metadata_csum_seed"
+const features = "has_journal,ext_attr,resize_inode,dir_index,filetype,extent,64bit,flex_bg,sparse_super," +
+	"large_file,huge_file,dir_nlink,extra_isize,metadata_csum,metadata_csum_seed"
 
 // fileSystem makes the state partition's. Its checksums are made from a number of their own
 // (metadata_csum_seed), so that its identifier can be replaced while it is mounted.

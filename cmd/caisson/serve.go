@@ -282,7 +282,8 @@ func (a *app) fleetServeCommand() *cobra.Command {
 		"any of them can free another's")
 	f.StringArrayVar(&v.Authorities, "tpm-authority", nil, "`FILE` (PEM) of certificates: a machine whose TPM one of "+
 		"them has certified is accepted by its first quote")
-	f.StringVar(&v.unknown, "unknown", "", "`LAYOUT` (oci:DIR) beside which 'caisson serve' lists unknown machines, or a relay's file; --from when absent")
+	f.StringVar(&v.unknown, "unknown", "", "`LAYOUT` (oci:DIR) beside which 'caisson serve' lists unknown machines, "+
+		"or a relay's file; --from when absent")
 	f.StringVar(&v.cache, "cache", "", "with --site: directory for the git repositories of its services "+cacheDefault)
 	f.StringVar(&v.People.Issuer, "oidc-issuer", "", "`URL` of an OpenID provider where people log in, beside tokens")
 	f.StringVar(&v.People.Client, "oidc-client", "caisson", "this service's client id there")

@@ -362,8 +362,8 @@ func apply(ctx context.Context, tx *sql.Tx, c Change) error {
 	return err
 }
 
-const upsert = `INSERT INTO nodes (name, rev, key_id, grade, key_since, seq, boot, received, report, offered, place, accepted, signed, quote)
-VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14)
+const upsert = `INSERT INTO nodes (name, rev, key_id, grade, key_since, seq, boot, received, report, offered, place, accepted, signed,
+quote) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14)
 ON CONFLICT (name) DO UPDATE SET rev = excluded.rev, key_id = excluded.key_id, grade = excluded.grade, key_since = excluded.key_since,
 seq = excluded.seq, boot = excluded.boot, received = excluded.received, report = excluded.report, offered = excluded.offered,
 place = excluded.place, accepted = excluded.accepted,

@@ -43,7 +43,8 @@ const (
 )
 
 // ExitCodes is the text for --help.
-const ExitCodes = `Exit codes: 0 done, 1 error, 2 usage or invalid input, 3 drift or pending change, 4 refused, 5 a tried node failed, 130 interrupted`
+const ExitCodes = `Exit codes: 0 done, 1 error, 2 usage or invalid input, 3 drift or pending change, 4 refused, ` +
+	`5 a tried node failed, 130 interrupted`
 
 // ErrDrift ends a verb whose answer is "there is something to do": the verb has
 // said all there is to say, only the exit code is left.

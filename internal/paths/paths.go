@@ -41,7 +41,7 @@ const (
 	Early        = "/etc/caisson/early"       // in a root that EarlyService has something to do in
 	Remote       = "/etc/caisson/remote"      // in one that RemoteService has, with the targets of its mounts
 	RunMeasured  = "/run/caisson/measured"    // what the TPM was told, see bootagent/tpm
-	RunUnlocked  = "/dev/caisson"             // a ramfs with keys of secrets that a loader has opened: no mount below /run outlives a soft-reboot
+	RunUnlocked  = "/dev/caisson"             // a ramfs with keys of secrets that a loader opened: no mount below /run outlives a soft-reboot
 	RunHung      = "/run/caisson/tpm-hung"    // there once the TPM has not answered in this boot
 	RunStatus    = "/run/caisson/status.json"
 	RunMetrics   = "/run/caisson/metrics.prom"

@@ -104,7 +104,8 @@ var Table = []Row{
 	{Patterns: []string{"etc/mailname"}, Text: regexp.MustCompile(`\A(localhost|elsewhere)(\.\S*)?\n\z`),
 		What:  "name of Exim, where debconf has no answer",
 		Files: []File{{Path: "/etc/mailname", For: "/usr/sbin/exim4", Mode: 0o644, Make: mailname}}},
-	{Patterns: []string{"etc/postfix/main.cf"}, Text: regexp.MustCompile(`(?m)^myhostname = (localhost|elsewhere)(\.\S*)?\n`), What: "name of Postfix", Instead: "it takes the node's"},
+	{Patterns: []string{"etc/postfix/main.cf"}, Text: regexp.MustCompile(`(?m)^myhostname = (localhost|elsewhere)(\.\S*)?\n`),
+		What: "name of Postfix", Instead: "it takes the node's"},
 	{Patterns: []string{"var/lib/dkms/mok.key", "var/lib/dkms/mok.pub"}, What: "key that signs modules of DKMS", Instead: "nothing needs it"},
 }
 

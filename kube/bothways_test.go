@@ -22,7 +22,7 @@ import (
 	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/caisson-os/caisson/kube/sites"
+	"github.com/caisson-os/caisson/kube/object"
 	"github.com/caisson-os/caisson/kube/test/kubetest"
 	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/spec/site"
@@ -268,7 +268,7 @@ func TestThroughServer(t *testing.T) {
 				break
 			}
 			back := &unstructured.Unstructured{}
-			back.SetGroupVersionKind(sites.GVK(u.GetKind()))
+			back.SetGroupVersionKind(object.GVK(u.GetKind()))
 			if err := c.Admin.Get(t.Context(), client.ObjectKeyFromObject(u), back); err != nil {
 				t.Fatal(err)
 			}

@@ -42,7 +42,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
 
 	"github.com/caisson-os/caisson/internal/httpserver"
-	"github.com/caisson-os/caisson/kube/sites"
+	"github.com/caisson-os/caisson/kube/object"
 	"github.com/caisson-os/caisson/spec/site/cluster"
 )
 
@@ -51,7 +51,7 @@ const Path = "/validate"
 
 // Judge says of objects what a look at their namespace would.
 type Judge interface {
-	Judge(ctx context.Context, u *unstructured.Unstructured) (sites.Judgement, error)
+	Judge(ctx context.Context, u *unstructured.Unstructured) (object.Judgement, error)
 }
 
 // Handler answers what an API server asks.

@@ -20,13 +20,13 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
 
-	"github.com/caisson-os/caisson/kube/sites"
+	"github.com/caisson-os/caisson/kube/object"
 	"github.com/caisson-os/caisson/spec/site/cluster"
 )
 
-type judge func(u *unstructured.Unstructured) (sites.Judgement, error)
+type judge func(u *unstructured.Unstructured) (object.Judgement, error)
 
-func (j judge) Judge(_ context.Context, u *unstructured.Unstructured) (sites.Judgement, error) {
+func (j judge) Judge(_ context.Context, u *unstructured.Unstructured) (object.Judgement, error) {
 	return j(u)
 }
 
@@ -42,13 +42,13 @@ func question(namespace, was, is string) admission.Request {
 func TestAnswers(t *testing.T) {
 	const (
 		head    = `{"apiVersion": "caisson.dev/v1alpha1", "kind": "NodeSet", "metadata": {"name": "x"`
-		object  = head + `}, "spec": {"a": 1}}`
+		stored  = head + `}, "spec": {"a": 1}}`
 		labels  = head + `, "labels": {"a": "b"}}, "spec": {"a": 1}, "status": {}}`
 		other   = head + `}, "spec": {"a": 2}}`
 		deleted = head + `, "deletionTimestamp": "2026-11-23T00:00:00Z"}, "spec": {"a": 2}}`
 	)
-	wrong := func(*unstructured.Unstructured) (sites.Judgement, error) {
-		return sites.Judgement{Wrong: []string{"it is wrong"}, Warnings: []string{"so is another"}}, nil
+	wrong := func(*unstructured.Unstructured) (object.Judgement, error) {
+		return object.Judgement{Wrong: []string{"it is wrong"}, Warnings: []string{"so is another"}}, nil
 	}
 	for _, test := range []struct {
 		name      string
@@ -59,15 +59,15 @@ func TestAnswers(t *testing.T) {
 		warnings  int
 		forbidden string
 	}{
-		{"a new object", wrong, question("metal-a", "", object), Refused, http.StatusForbidden, 1, "it is wrong"},
-		{"another content", wrong, question("metal-a", object, other), Refused, http.StatusForbidden, 1, "it is wrong"},
-		{"other labels", wrong, question("metal-a", object, labels), Allowed, http.StatusOK, 2, ""},
-		{"it is being deleted", wrong, question("metal-a", object, deleted), Allowed, http.StatusOK, 0, ""},
-		{"a namespace of nobody", wrong, question("other", "", object), Allowed, http.StatusOK, 0, ""},
+		{"a new object", wrong, question("metal-a", "", stored), Refused, http.StatusForbidden, 1, "it is wrong"},
+		{"another content", wrong, question("metal-a", stored, other), Refused, http.StatusForbidden, 1, "it is wrong"},
+		{"other labels", wrong, question("metal-a", stored, labels), Allowed, http.StatusOK, 2, ""},
+		{"it is being deleted", wrong, question("metal-a", stored, deleted), Allowed, http.StatusOK, 0, ""},
+		{"a namespace of nobody", wrong, question("other", "", stored), Allowed, http.StatusOK, 0, ""},
 		{"no object", wrong, question("metal-a", "", "x"), Failed, http.StatusBadRequest, 0, ""},
-		{"nobody knows", func(*unstructured.Unstructured) (sites.Judgement, error) {
-			return sites.Judgement{}, errors.New("no memory")
-		}, question("metal-a", "", object), Failed, http.StatusInternalServerError, 0, ""},
+		{"nobody knows", func(*unstructured.Unstructured) (object.Judgement, error) {
+			return object.Judgement{}, errors.New("no memory")
+		}, question("metal-a", "", stored), Failed, http.StatusInternalServerError, 0, ""},
 	} {
 		seen := ""
 		h := New(test.judge, []string{"metal-a"}, func(verdict string, _ time.Duration) { seen = verdict })
@@ -86,13 +86,13 @@ func TestAnswers(t *testing.T) {
 func TestTurns(t *testing.T) {
 	var at, most atomic.Int64
 	release := make(chan struct{})
-	h := New(judge(func(*unstructured.Unstructured) (sites.Judgement, error) {
+	h := New(judge(func(*unstructured.Unstructured) (object.Judgement, error) {
 		n := at.Add(1)
 		for m := most.Load(); n > m && !most.CompareAndSwap(m, n); m = most.Load() {
 		}
 		<-release
 		at.Add(-1)
-		return sites.Judgement{}, nil
+		return object.Judgement{}, nil
 	}), nil, nil)
 	q := question("metal-a", "", `{"apiVersion": "caisson.dev/v1alpha1", "kind": "NodeSet", "metadata": {"name": "x"}}`)
 	var wg sync.WaitGroup
@@ -122,7 +122,7 @@ func TestTurns(t *testing.T) {
 // and another address has its answer meanwhile; a question that is too large, or has too many
 // values, is not taken apart.
 func TestOneAddress(t *testing.T) {
-	object := []byte(`{"apiVersion": "caisson.dev/v1alpha1", "kind": "NodeSet", "metadata": {"name": "x"}, "spec": {}}`)
+	stored := []byte(`{"apiVersion": "caisson.dev/v1alpha1", "kind": "NodeSet", "metadata": {"name": "x"}, "spec": {}}`)
 	ask := func(h *Handler, from string, raw []byte) int {
 		t.Helper()
 		q := question("metal-a", "", string(raw)).AdmissionRequest
@@ -137,24 +137,24 @@ func TestOneAddress(t *testing.T) {
 		return w.Code
 	}
 	begun, end := make(chan struct{}, 10), make(chan struct{})
-	h := New(judge(func(*unstructured.Unstructured) (sites.Judgement, error) {
+	h := New(judge(func(*unstructured.Unstructured) (object.Judgement, error) {
 		begun <- struct{}{}
 		<-end
-		return sites.Judgement{}, nil
+		return object.Judgement{}, nil
 	}), nil, nil)
 	var all sync.WaitGroup
 	for range 5 {
-		all.Go(func() { ask(h, "192.0.2.1:1000", object) })
+		all.Go(func() { ask(h, "192.0.2.1:1000", stored) })
 	}
 	<-begun
-	all.Go(func() { ask(h, "192.0.2.2:1000", object) })
+	all.Go(func() { ask(h, "192.0.2.2:1000", stored) })
 	<-begun // both are looked at: of the first address no more than one
 	close(end)
 	all.Wait()
 
-	h = New(judge(func(*unstructured.Unstructured) (sites.Judgement, error) {
+	h = New(judge(func(*unstructured.Unstructured) (object.Judgement, error) {
 		t.Error("it was taken apart")
-		return sites.Judgement{}, nil
+		return object.Judgement{}, nil
 	}), nil, nil)
 	many := []byte(`{"spec": [` + strings.Repeat("[],", 2*cluster.MaxValues) + `[]]}`)
 	for name, raw := range map[string][]byte{"large": []byte(`{"spec": "` + strings.Repeat("x", MaxQuestion) + `"}`), "many": many} {

@@ -15,7 +15,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
-	"github.com/caisson-os/caisson/kube/sites"
+	"github.com/caisson-os/caisson/kube/object"
 	"github.com/caisson-os/caisson/kube/test/kubetest"
 )
 
@@ -29,15 +29,15 @@ func TestFailurePolicy(t *testing.T) {
 		t.Fatalf("%v\n%s", err, out)
 	}
 	var asked atomic.Int64
-	s := httptest.NewTLSServer(New(judge(func(u *unstructured.Unstructured) (sites.Judgement, error) {
+	s := httptest.NewTLSServer(New(judge(func(u *unstructured.Unstructured) (object.Judgement, error) {
 		asked.Add(1)
 		switch {
 		case strings.HasPrefix(u.GetName(), "wrong"):
-			return sites.Judgement{Wrong: []string{"it is wrong"}}, nil
+			return object.Judgement{Wrong: []string{"it is wrong"}}, nil
 		case strings.HasPrefix(u.GetName(), "right"):
-			return sites.Judgement{Warnings: []string{"so so"}}, nil
+			return object.Judgement{Warnings: []string{"so so"}}, nil
 		}
-		return sites.Judgement{}, errors.New("no memory")
+		return object.Judgement{}, errors.New("no memory")
 	}), nil, nil))
 	t.Cleanup(s.Close)
 	authority := base64.StdEncoding.EncodeToString(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: s.Certificate().Raw}))

@@ -31,8 +31,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/caisson-os/caisson/fleet/view"
+	"github.com/caisson-os/caisson/kube/object"
 	"github.com/caisson-os/caisson/kube/service"
-	"github.com/caisson-os/caisson/kube/sites"
 	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/spec/site/cluster"
 )
@@ -126,7 +126,7 @@ func (m *Mirror) Copy(ctx context.Context) error {
 // look reads the objects that are there.
 func (m *Mirror) look(ctx context.Context) error {
 	var l unstructured.UnstructuredList
-	l.SetGroupVersionKind(sites.GVK(cluster.FleetNode + "List"))
+	l.SetGroupVersionKind(object.GVK(cluster.FleetNode + "List"))
 	if err := m.Reader.List(ctx, &l, client.InNamespace(m.Namespace)); err != nil {
 		return fmt.Errorf("list FleetNodes: %w", err)
 	}
@@ -158,7 +158,7 @@ func (m *Mirror) fleetNode(ctx context.Context, l view.Line) error {
 	if err := m.Pace.Wait(ctx); err != nil {
 		return err
 	}
-	u := sites.Object(cluster.FleetNode, m.Namespace, l.Name)
+	u := object.Of(cluster.FleetNode, m.Namespace, l.Name)
 	data, _ := json.Marshal(map[string]any{"status": next}) // texts and numbers
 	var err error
 	if there {
@@ -186,7 +186,7 @@ func (m *Mirror) remove(ctx context.Context, name string) error {
 	if err := m.Pace.Wait(ctx); err != nil {
 		return err
 	}
-	if err := m.Client.Delete(ctx, sites.Object(cluster.FleetNode, m.Namespace, name)); client.IgnoreNotFound(err) != nil {
+	if err := m.Client.Delete(ctx, object.Of(cluster.FleetNode, m.Namespace, name)); client.IgnoreNotFound(err) != nil {
 		return fmt.Errorf("remove FleetNode %s: %w", name, err)
 	}
 	delete(m.seen, name)
@@ -356,7 +356,7 @@ func (m *Mirror) tell(ctx context.Context, node *unstructured.Unstructured, ende
 		if !has { // of the layer, not of a NodeMaintenance
 			continue
 		}
-		u := sites.Object(cluster.NodeMaintenance, m.Namespace, name)
+		u := object.Of(cluster.NodeMaintenance, m.Namespace, name)
 		err := m.Client.Get(ctx, client.ObjectKeyFromObject(u), u)
 		if apierrors.IsNotFound(err) {
 			continue // it is not kept as an object, or not any more

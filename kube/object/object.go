@@ -1,6 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package sites
+// Package object says of each object of caisson in a cluster whether it is valid, and writes that, and what
+// else is to be said of it, into its status, with an Event of what is new.
+//
+// It decides nothing: package sites knows what is wrong and what is published. Nothing reads a status back
+// but to say only once what is so.
+package object
 
 import (
 	"context"
@@ -19,12 +24,28 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/events"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/caisson-os/caisson/spec/site/cluster"
 	"github.com/caisson-os/caisson/spec/site/report"
 )
+
+// GVK returns the group, version and kind of one of our kinds.
+func GVK(kind string) schema.GroupVersionKind {
+	return schema.GroupVersionKind{Group: cluster.Group, Version: cluster.Version, Kind: kind}
+}
+
+// Of returns one of our kinds by its name, without what is in it.
+func Of(kind, namespace, name string) *unstructured.Unstructured {
+	u := &unstructured.Unstructured{}
+	u.SetGroupVersionKind(GVK(kind))
+	u.SetNamespace(namespace)
+	u.SetName(name)
+	return u
+}
 
 // Conditions of objects.
 const (
@@ -50,22 +71,24 @@ const (
 // known is the message of a condition as it was when it was looked at last.
 func known(old *metav1.Condition) string { return strings.TrimPrefix(old.Message, lastKnown) }
 
-// verdict is the status of one object.
-type verdict struct {
-	object     *unstructured.Unstructured
-	conditions []metav1.Condition // but for their times
-	problems   []any
-	more       map[string]any // of a Site
-	looked     bool           // of a Site: what is published was read
+// Verdict is the status of one object.
+type Verdict struct {
+	Conditions []metav1.Condition // but for their times
+	More       map[string]any     // of a Site
+	Looked     bool               // of a Site: what is published was read
+
+	object   *unstructured.Unstructured
+	problems []any
 }
 
-func (v *verdict) set(kind string, ok bool, reason, format string, args ...any) {
+// Set says whether a condition holds, and why.
+func (v *Verdict) Set(kind string, ok bool, reason, format string, args ...any) {
 	status := metav1.ConditionFalse
 	if ok {
 		status = metav1.ConditionTrue
 	}
 	// There may be one already, of what was done and could not be written down.
-	meta.SetStatusCondition(&v.conditions, metav1.Condition{Type: kind, Status: status, Reason: reason,
+	meta.SetStatusCondition(&v.Conditions, metav1.Condition{Type: kind, Status: status, Reason: reason,
 		Message: cut(fmt.Sprintf(format, args...))})
 }
 
@@ -89,8 +112,14 @@ func cut(text string) string {
 	return text
 }
 
-// hinted is an error's text with what to do about it.
-func hinted(err error) string {
+// CannotPlan says of a Site why it is not known what publishing would change.
+func (v *Verdict) CannotPlan(err error) {
+	v.Set(Planned, false, "CannotPlan", "%s", Hinted(err))
+	v.More["message"] = cut(Hinted(err))
+}
+
+// Hinted is an error's text with what to do about it.
+func Hinted(err error) string {
 	var h interface{ Hint() string }
 	if errors.As(err, &h) && h.Hint() != "" {
 		return err.Error() + ": " + h.Hint()
@@ -98,25 +127,26 @@ func hinted(err error) string {
 	return err.Error()
 }
 
-type key struct{ kind, name string }
+// Key tells an object from others of its namespace.
+type Key struct{ Kind, Name string }
 
-// verdicts says of each object whether it is valid. What is wrong with none of them is said
+// Verdicts says of each object whether it is valid. What is wrong with none of them is said
 // of the Sites.
-func verdicts(o objects, problems []cluster.Problem, taken string) map[key]*verdict {
-	out := map[key]*verdict{}
-	for _, u := range o.all {
-		out[key{u.GetKind(), u.GetName()}] = &verdict{object: u, problems: []any{}}
+func Verdicts(all []*unstructured.Unstructured, problems []cluster.Problem, taken string) map[Key]*Verdict {
+	out := map[Key]*Verdict{}
+	for _, u := range all {
+		out[Key{u.GetKind(), u.GetName()}] = &Verdict{object: u, problems: []any{}}
 	}
-	hasSite := slices.ContainsFunc(o.all, func(u *unstructured.Unstructured) bool { return u.GetKind() == cluster.Site })
-	wrong := map[*verdict][]string{}
+	hasSite := slices.ContainsFunc(all, func(u *unstructured.Unstructured) bool { return u.GetKind() == cluster.Site })
+	wrong := map[*Verdict][]string{}
 	invalid := ""
 	for _, p := range problems {
-		var of []*verdict
-		if v := out[key{p.Kind, p.Name}]; v != nil {
+		var of []*Verdict
+		if v := out[Key{p.Kind, p.Name}]; v != nil {
 			of = append(of, v)
 		} else {
 			for k, v := range out {
-				if k.kind == cluster.Site || !hasSite { // what lacks a Site is of no use
+				if k.Kind == cluster.Site || !hasSite { // what lacks a Site is of no use
 					of = append(of, v)
 				}
 			}
@@ -127,7 +157,7 @@ func verdicts(o objects, problems []cluster.Problem, taken string) map[key]*verd
 					"message": cut(p.Message), "hint": cut(p.Hint)})
 			}
 			if p.Severity == report.Error {
-				wrong[v] = append(wrong[v], text(p))
+				wrong[v] = append(wrong[v], Text(p))
 				invalid = p.Kind + "/" + p.Name
 			}
 		}
@@ -138,16 +168,16 @@ func verdicts(o objects, problems []cluster.Problem, taken string) map[key]*verd
 	for k, v := range out {
 		switch list := wrong[v]; {
 		case len(list) > 1:
-			v.set(Valid, false, "Invalid", "%s (and %d more, see status.problems)", list[0], len(list)-1)
+			v.Set(Valid, false, "Invalid", "%s (and %d more, see status.problems)", list[0], len(list)-1)
 		case len(list) == 1:
-			v.set(Valid, false, "Invalid", "%s", list[0])
-		case k.kind == cluster.Site && taken != "":
-			v.set(Valid, false, "FleetTaken", fleetTaken, taken)
+			v.Set(Valid, false, "Invalid", "%s", list[0])
+		case k.Kind == cluster.Site && taken != "":
+			v.Set(Valid, false, "FleetTaken", fleetTaken, taken)
 		default:
-			v.set(Valid, true, "Valid", "it can be read as it is written")
+			v.Set(Valid, true, "Valid", "it can be read as it is written")
 		}
-		if k.kind == cluster.Site && invalid != "" {
-			v.set(Planned, false, "Invalid", "nothing is planned while an object is not valid: %s", invalid)
+		if k.Kind == cluster.Site && invalid != "" {
+			v.Set(Planned, false, "Invalid", "nothing is planned while an object is not valid: %s", invalid)
 		}
 	}
 	return out
@@ -155,7 +185,8 @@ func verdicts(o objects, problems []cluster.Problem, taken string) map[key]*verd
 
 const fleetTaken = "the namespace %s has a Site of this name, and had it before: a fleet has one"
 
-func text(p cluster.Problem) string {
+// Text is a problem in one line.
+func Text(p cluster.Problem) string {
 	out := p.Message
 	if p.Path != "" {
 		out = p.Path + ": " + out
@@ -167,11 +198,11 @@ func text(p cluster.Problem) string {
 }
 
 // status returns what an object's status is to be, given what it is.
-func (v *verdict) status(now time.Time) map[string]any {
+func (v *Verdict) status(now time.Time) map[string]any {
 	was, _, _ := unstructured.NestedMap(v.object.Object, "status") // nil where it is anything else
 	out := map[string]any{"observedGeneration": v.object.GetGeneration(), "problems": v.problems}
 	before := written(v.object)
-	list := slices.Clone(v.conditions)
+	list := slices.Clone(v.Conditions)
 	for i := range list {
 		list[i].LastTransitionTime, list[i].ObservedGeneration = metav1.NewTime(now), v.object.GetGeneration()
 		if old := meta.FindStatusCondition(before, list[i].Type); old != nil && old.Status == list[i].Status && !old.LastTransitionTime.IsZero() {
@@ -184,12 +215,12 @@ func (v *verdict) status(now time.Time) map[string]any {
 	out["conditions"] = list
 	if v.object.GetKind() == cluster.Site {
 		for _, name := range []string{"generation", "plan", "message", "changes"} {
-			out[name] = v.more[name] // null takes away what is not so any more
+			out[name] = v.More[name] // null takes away what is not so any more
 		}
-		if !v.looked {
+		if !v.Looked {
 			out["generation"] = was["generation"]
 		}
-		if next, ok := v.more["changes"].(map[string]any); ok {
+		if next, ok := v.More["changes"].(map[string]any); ok {
 			classes, _ := was["changes"].(map[string]any) // nil where it is anything else
 			for class := range classes {
 				if _, still := next[class]; !still {
@@ -203,10 +234,10 @@ func (v *verdict) status(now time.Time) map[string]any {
 
 // carried are the conditions of a Site that were not looked at: they say what was known, and
 // are not news when they are looked at again.
-func (v *verdict) carried(was []metav1.Condition, now time.Time) (out []metav1.Condition) {
+func (v *Verdict) carried(was []metav1.Condition, now time.Time) (out []metav1.Condition) {
 	for _, kind := range []string{Published, Progressing} {
 		old := meta.FindStatusCondition(was, kind)
-		if old == nil || meta.FindStatusCondition(v.conditions, kind) != nil {
+		if old == nil || meta.FindStatusCondition(v.Conditions, kind) != nil {
 			continue
 		}
 		next := metav1.Condition{Type: kind, Status: metav1.ConditionUnknown, Reason: notLookedAt, Message: cut(lastKnown + known(old)),
@@ -219,19 +250,19 @@ func (v *verdict) carried(was []metav1.Condition, now time.Time) (out []metav1.C
 	return out
 }
 
-// write puts verdicts into the objects that say something else, and tells once of what is
+// Write puts verdicts into the objects that say something else, and tells once of what is
 // new.
-func (r *Reconciler) write(ctx context.Context, o objects, all map[key]*verdict) error {
+func Write(ctx context.Context, c client.Client, to events.EventRecorder, now time.Time, all map[Key]*Verdict) error {
 	var failed []error
 	for _, v := range all {
-		next := v.status(r.Now())
+		next := v.status(now)
 		was, _, _ := unstructured.NestedMap(v.object.Object, "status") // nil where it is anything else
 		if same(was, next) {
 			continue
 		}
 		data, _ := json.Marshal(map[string]any{"status": next}) // what JSON had, texts, numbers and times
-		target := Object(v.object.GetKind(), o.namespace, v.object.GetName())
-		err := r.Client.Status().Patch(ctx, target, client.RawPatch(types.MergePatchType, data))
+		target := Of(v.object.GetKind(), v.object.GetNamespace(), v.object.GetName())
+		err := c.Status().Patch(ctx, target, client.RawPatch(types.MergePatchType, data))
 		if apierrors.IsNotFound(err) {
 			continue // it went meanwhile
 		}
@@ -239,15 +270,15 @@ func (r *Reconciler) write(ctx context.Context, o objects, all map[key]*verdict)
 			failed = append(failed, fmt.Errorf("write the status of %s %s: %w", v.object.GetKind(), v.object.GetName(), err))
 			continue
 		}
-		r.tell(v)
+		v.tell(to)
 	}
 	return errors.Join(failed...)
 }
 
 // tell makes an Event of each condition that is not as it was.
-func (r *Reconciler) tell(v *verdict) {
+func (v *Verdict) tell(to events.EventRecorder) {
 	was := written(v.object)
-	for _, c := range v.conditions {
+	for _, c := range v.Conditions {
 		switch old := meta.FindStatusCondition(was, c.Type); {
 		case old == nil && c.Status == metav1.ConditionTrue && c.Type != Published:
 			continue
@@ -260,7 +291,7 @@ func (r *Reconciler) tell(v *verdict) {
 		if c.Status == metav1.ConditionFalse && c.Type == Valid {
 			kind = corev1.EventTypeWarning
 		}
-		r.Events.Eventf(v.object, nil, kind, c.Reason, c.Type, "%s", c.Message)
+		to.Eventf(v.object, nil, kind, c.Reason, c.Type, "%s", c.Message)
 	}
 }
 
@@ -276,4 +307,37 @@ func same(was, next map[string]any) bool {
 	is, to := normal(was), normal(next)
 	maps.DeleteFunc(to, func(name string, value any) bool { return reflect.DeepEqual(is[name], value) })
 	return len(to) == 0
+}
+
+// Judgement holds the faults of an object before it is stored.
+type Judgement struct {
+	Wrong    []string // why its condition Valid would be False, and no other object mends that
+	Warnings []string // what else would be said of it, or of others in its namespace
+}
+
+// maxWarnings bounds what is said of other objects.
+const maxWarnings = 5
+
+// mendable are the rules that another object may meet later: a folder of objects is applied
+// in any order.
+var mendable = map[string]bool{"no-site": true, "unknown-name": true}
+
+// Judge says of an object, of whose namespace these are the problems, what [Verdicts] would once it is stored.
+func Judge(u *unstructured.Unstructured, problems []cluster.Problem, taken string) (j Judgement) {
+	for _, p := range problems {
+		own := p.Kind == u.GetKind() && p.Name == u.GetName() || p.Rule == "second-site" && u.GetKind() == cluster.Site
+		switch {
+		case p.Severity == report.Note:
+		case own && p.Severity == report.Error && !mendable[p.Rule]:
+			j.Wrong = append(j.Wrong, cut(Text(p)))
+		case own || p.Kind == "" && p.Severity == report.Error:
+			j.Warnings = append(j.Warnings, cut(Text(p)))
+		case p.Severity == report.Error && len(j.Warnings) < maxWarnings:
+			j.Warnings = append(j.Warnings, cut(fmt.Sprintf("%s/%s: %s", p.Kind, p.Name, Text(p))))
+		}
+	}
+	if len(j.Wrong) == 0 && taken != "" && u.GetKind() == cluster.Site {
+		j.Wrong = append(j.Wrong, fmt.Sprintf(fleetTaken, taken))
+	}
+	return j
 }

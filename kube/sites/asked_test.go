@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/caisson-os/caisson/fleet/publish"
+	"github.com/caisson-os/caisson/kube/object"
 	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/spec/site"
 	"github.com/caisson-os/caisson/spec/site/plan"
@@ -29,9 +30,9 @@ func TestSaysWhoWasNotAsked(t *testing.T) {
 	if names := w.changed(); len(names) != 1 || names[0].Name != "a" {
 		t.Errorf("asked about files of %v", names)
 	}
-	v := &verdict{more: map[string]any{}}
+	v := &object.Verdict{More: map[string]any{}}
 	w.say(v)
-	if words, _ := v.more["message"].(string); !strings.HasSuffix(words, "; the programs of layer default were not asked") {
+	if words, _ := v.More["message"].(string); !strings.HasSuffix(words, "; the programs of layer default were not asked") {
 		t.Errorf("it says %q", words)
 	}
 }

@@ -16,6 +16,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/caisson-os/caisson/fleet/publish"
+	"github.com/caisson-os/caisson/kube/object"
 	"github.com/caisson-os/caisson/kube/sites"
 	"github.com/caisson-os/caisson/kube/test/kubetest"
 	"github.com/caisson-os/caisson/oci/sign"
@@ -72,10 +73,10 @@ func TestAttacks(t *testing.T) {
 			t.Fatalf("%v\n%s", err, out)
 		}
 		mallory := kubetest.Client(t, c.User(t, "mallory"))
-		set := object("NodeSet", "metal-a", "mine", map[string]any{"spec": map[string]any{}})
+		set := objectOf("NodeSet", "metal-a", "mine", map[string]any{"spec": map[string]any{}})
 		eventually(t, func() error { return mallory.Create(t.Context(), set) }) // once roles are aggregated
 		condition(t, c.Admin, "NodeSet", "metal-a", "mine", "Valid", "True Valid")
-		approval := object(cluster.PublishApproval, "metal-a", "mine", map[string]any{"spec": map[string]any{"plan": plan(), "author": "mallory"}})
+		approval := objectOf(cluster.PublishApproval, "metal-a", "mine", map[string]any{"spec": map[string]any{"plan": plan(), "author": "mallory"}})
 		if err := mallory.Create(t.Context(), approval); err == nil || !strings.Contains(err.Error(), "forbidden") {
 			t.Errorf("an approval of his own: %v", err)
 		}
@@ -281,7 +282,7 @@ func TestAttacks(t *testing.T) {
 		for worker := range 10 {
 			wg.Go(func() {
 				for i := worker; i < 5000; i += 10 {
-					if err := mallory.Create(t.Context(), object("NodeSet", "many", fmt.Sprintf("s%d", i), map[string]any{"spec": map[string]any{}})); err != nil {
+					if err := mallory.Create(t.Context(), objectOf("NodeSet", "many", fmt.Sprintf("s%d", i), map[string]any{"spec": map[string]any{}})); err != nil {
 						t.Error(err)
 						return
 					}
@@ -307,9 +308,9 @@ func TestThiefOfTheBridge(t *testing.T) {
 	}
 }
 
-func object(kind, namespace, name string, fields map[string]any) *unstructured.Unstructured {
+func objectOf(kind, namespace, name string, fields map[string]any) *unstructured.Unstructured {
 	u := &unstructured.Unstructured{Object: fields}
-	u.SetGroupVersionKind(sites.GVK(kind))
+	u.SetGroupVersionKind(object.GVK(kind))
 	u.SetNamespace(namespace)
 	u.SetName(name)
 	return u

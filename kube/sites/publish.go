@@ -19,6 +19,7 @@ import (
 	"github.com/caisson-os/caisson/fleet/preview"
 	"github.com/caisson-os/caisson/fleet/publish"
 	"github.com/caisson-os/caisson/fleet/seal"
+	"github.com/caisson-os/caisson/kube/object"
 	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/spec/site"
 	"github.com/caisson-os/caisson/spec/site/cluster"
@@ -40,18 +41,18 @@ type work struct {
 }
 
 // plan says of the Site what publishing it would change, and publishes where that may be.
-func (r *Reconciler) plan(ctx context.Context, o objects, s *site.Site, all map[key]*verdict) {
-	v := all[key{cluster.Site, o.site.GetName()}]
-	v.more = map[string]any{}
+func (r *Reconciler) plan(ctx context.Context, o objects, s *site.Site, all map[object.Key]*object.Verdict) {
+	v := all[object.Key{Kind: cluster.Site, Name: o.site.GetName()}]
+	v.More = map[string]any{}
 	w, err := r.open(ctx, o, s)
 	if err != nil {
-		cannotPlan(v, err)
+		v.CannotPlan(err)
 		return
 	}
-	v.looked = true
+	v.Looked = true
 	fleet, err := w.fleet, r.compare(ctx, o, w)
 	if err != nil {
-		cannotPlan(v, err)
+		v.CannotPlan(err)
 	} else {
 		w.say(v)
 	}
@@ -64,21 +65,16 @@ func (r *Reconciler) plan(ctx context.Context, o objects, s *site.Site, all map[
 		err = nil // it is said of the plan
 	}
 	if err != nil {
-		v.set(Published, false, "CannotPublish", "%s", hinted(err))
+		v.Set(object.Published, false, "CannotPublish", "%s", object.Hinted(err))
 	}
 	if floor := fleet.Floor(); floor.Generation > 0 {
-		v.more["generation"] = int64(floor.Generation)
+		v.More["generation"] = int64(floor.Generation)
 	}
 	r.progress(ctx, fleet, v)
 }
 
-func cannotPlan(v *verdict, err error) {
-	v.set(Planned, false, "CannotPlan", "%s", hinted(err))
-	v.more["message"] = cut(hinted(err))
-}
-
 // say says what publishing would change.
-func (w *work) say(v *verdict) {
+func (w *work) say(v *object.Verdict) {
 	changes, words := count(w.plan)
 	var left []string // they keep what they have
 	for _, l := range w.site.Fleet().Left {
@@ -86,15 +82,15 @@ func (w *work) say(v *verdict) {
 	}
 	words += listed("; left out, see status.problems: ", left) + listed("; not looked at: secret ", w.notLooked)
 	words = strings.Join(append([]string{words}, w.notAsked...), "; ")
-	v.more["changes"], v.more["message"] = changes, words
+	v.More["changes"], v.More["message"] = changes, words
 	switch {
 	case !w.plan.Changed():
-		v.set(Planned, true, "UpToDate", "%s", words)
+		v.Set(object.Planned, true, "UpToDate", "%s", words)
 	case w.noNodes != nil:
-		v.set(Planned, true, "LayerMissing", "%s; %s", words, hinted(w.noNodes))
+		v.Set(object.Planned, true, "LayerMissing", "%s; %s", words, object.Hinted(w.noNodes))
 	default:
-		v.set(Planned, true, "Changes", "%s", words)
-		v.more["plan"] = w.digest
+		v.Set(object.Planned, true, "Changes", "%s", words)
+		v.More["plan"] = w.digest
 	}
 }
 
@@ -213,16 +209,16 @@ func listed(what string, names []string) string {
 
 // step takes the next step of a rollout that moves nodes, where there is a signer: publishing
 // waits until it ends.
-func (r *Reconciler) step(ctx context.Context, o objects, w *work, moving string, v *verdict) (*publish.Fleet, error) {
+func (r *Reconciler) step(ctx context.Context, o objects, w *work, moving string, v *object.Verdict) (*publish.Fleet, error) {
 	if len(r.Signers) == 0 {
-		v.set(Published, false, "RolloutUnderWay", "rollout %s moves nodes: publishing waits until it ends", moving)
+		v.Set(object.Published, false, "RolloutUnderWay", "rollout %s moves nodes: publishing waits until it ends", moving)
 		return w.fleet, nil
 	}
 	moved, waits, err := r.move(ctx, o, w, moving)
 	if err != nil {
 		return w.fleet, fmt.Errorf("rollout %s: %w", moving, err)
 	}
-	v.set(Published, false, "RolloutUnderWay", "rollout %s: %s", moving, waits)
+	v.Set(object.Published, false, "RolloutUnderWay", "rollout %s: %s", moving, waits)
 	if !moved {
 		return w.fleet, nil
 	}
@@ -234,7 +230,7 @@ func (r *Reconciler) step(ctx context.Context, o objects, w *work, moving string
 }
 
 // publish signs where there is a signer and, if that is asked for, an approval of just this.
-func (r *Reconciler) publish(ctx context.Context, o objects, w *work, v *verdict) (*publish.Fleet, error) {
+func (r *Reconciler) publish(ctx context.Context, o objects, w *work, v *object.Verdict) (*publish.Fleet, error) {
 	fleet := w.fleet
 	before := fleet.Floor()
 	step, err := r.agreed(o, w)
@@ -243,13 +239,13 @@ func (r *Reconciler) publish(ctx context.Context, o objects, w *work, v *verdict
 	}
 	switch {
 	case !w.plan.Changed():
-		v.set(Published, true, "Published", "generation %d is what the objects say", before.Generation)
+		v.Set(object.Published, true, "Published", "generation %d is what the objects say", before.Generation)
 	case w.noNodes != nil:
-		v.set(Published, false, "LayerMissing", "%s", hinted(w.noNodes))
+		v.Set(object.Published, false, "LayerMissing", "%s", object.Hinted(w.noNodes))
 	case len(r.Signers) == 0:
-		v.set(Published, false, "NobodySigns", "caisson publish --from-cluster --namespace %s --plan %s", o.namespace, w.digest)
+		v.Set(object.Published, false, "NobodySigns", "caisson publish --from-cluster --namespace %s --plan %s", o.namespace, w.digest)
 	case r.needs(w.site) > Unasked && !step.approved:
-		v.set(Published, false, "WaitsForApproval", "%s", step.missing)
+		v.Set(object.Published, false, "WaitsForApproval", "%s", step.missing)
 	default:
 		var from *spec.Floor
 		if r.needs(w.site) > Unasked { // it is for what was published then
@@ -260,7 +256,7 @@ func (r *Reconciler) publish(ctx context.Context, o objects, w *work, v *verdict
 			return fleet, err
 		}
 		if name != "" {
-			v.set(Published, false, "RolloutUnderWay", "rollout %s has started", name)
+			v.Set(object.Published, false, "RolloutUnderWay", "rollout %s has started", name)
 			return r.went(ctx, o, w, step.begun)
 		}
 		options := publish.Options{By: step.by, From: from, Keep: func(node string) bool { return w.site.Fleet().WhyLeftOut(node) != "" }}
@@ -271,7 +267,7 @@ func (r *Reconciler) publish(ctx context.Context, o objects, w *work, v *verdict
 		if err != nil {
 			return fleet, err
 		}
-		v.set(Published, true, "Published", "generation %d: %s changed, %d held", result.Generation,
+		v.Set(object.Published, true, "Published", "generation %d: %s changed, %d held", result.Generation,
 			nodes(len(result.Published)), len(result.Held))
 		return r.went(ctx, o, w, step.begun)
 	}
@@ -279,7 +275,7 @@ func (r *Reconciler) publish(ctx context.Context, o objects, w *work, v *verdict
 }
 
 // progress says which rollouts move nodes, and whether a publish was cut.
-func (r *Reconciler) progress(ctx context.Context, fleet *publish.Fleet, v *verdict) {
+func (r *Reconciler) progress(ctx context.Context, fleet *publish.Fleet, v *object.Verdict) {
 	unfinished, err := fleet.Unfinished(ctx)
 	var names []string
 	for name, one := range fleet.Rollouts() {
@@ -290,13 +286,13 @@ func (r *Reconciler) progress(ctx context.Context, fleet *publish.Fleet, v *verd
 	slices.Sort(names)
 	switch {
 	case err != nil:
-		v.set(Progressing, false, "Unknown", "%s", hinted(err))
+		v.Set(object.Progressing, false, "Unknown", "%s", object.Hinted(err))
 	case unfinished != "":
-		v.set(Progressing, true, "Publishing", "%s", unfinished)
+		v.Set(object.Progressing, true, "Publishing", "%s", unfinished)
 	case len(names) > 0:
-		v.set(Progressing, true, "RolloutUnderWay", "rollout %s: 'caisson rollout status' has its waves", strings.Join(names, ", "))
+		v.Set(object.Progressing, true, "RolloutUnderWay", "rollout %s: 'caisson rollout status' has its waves", strings.Join(names, ", "))
 	default:
-		v.set(Progressing, false, "Idle", "no rollout is under way")
+		v.Set(object.Progressing, false, "Idle", "no rollout is under way")
 	}
 }
 

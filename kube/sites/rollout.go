@@ -17,9 +17,9 @@ import (
 	"github.com/caisson-os/caisson/fleet/publish"
 	fleetreport "github.com/caisson-os/caisson/fleet/report"
 	"github.com/caisson-os/caisson/fleet/rollout"
+	"github.com/caisson-os/caisson/kube/object"
 	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/spec/site/cluster"
-	"github.com/caisson-os/caisson/spec/site/report"
 )
 
 // step is how soon a namespace is looked at again whose rollout is under way.
@@ -58,7 +58,7 @@ func (r *Reconciler) move(ctx context.Context, o objects, w *work, name string) 
 				return nil, err
 			}
 			if s == nil {
-				return nil, fmt.Errorf("the objects are not what they were when the rollout started: %s", text(problems[0]))
+				return nil, fmt.Errorf("the objects are not what they were when the rollout started: %s", object.Text(problems[0]))
 			}
 			if _, err := r.sealer(o, s); err != nil {
 				return nil, err
@@ -121,47 +121,18 @@ func (r *Reconciler) start(ctx context.Context, w *work, by publish.By, from *sp
 	return first.Name, covered, err
 }
 
-// Judgement holds the faults of an object before it is stored.
-type Judgement struct {
-	Wrong    []string // why its condition Valid would be False, and no other object mends that
-	Warnings []string // what else would be said of it, or of others in its namespace
-}
-
-// maxWarnings bounds what is said of other objects.
-const maxWarnings = 5
-
-// mendable are the rules that another object may meet later: a folder of objects is applied
-// in any order.
-var mendable = map[string]bool{"no-site": true, "unknown-name": true}
-
 // Judge says what [Reconciler.Reconcile] would say of an object if it stood in its namespace
 // now, by the same function. It asks no registry, and writes nothing.
-func (r *Reconciler) Judge(ctx context.Context, u *unstructured.Unstructured) (j Judgement, err error) {
+func (r *Reconciler) Judge(ctx context.Context, u *unstructured.Unstructured) (j object.Judgement, err error) {
 	o, err := r.read(ctx, u.GetNamespace())
 	if err != nil {
 		return j, err
 	}
-	o = o.with(u, metav1.NewTime(r.Now().Truncate(1e9)))
-	_, problems, taken, err := r.parse(ctx, o)
+	_, problems, taken, err := r.parse(ctx, o.with(u, metav1.NewTime(r.Now().Truncate(1e9))))
 	if err != nil {
 		return j, err
 	}
-	for _, p := range problems {
-		own := p.Kind == u.GetKind() && p.Name == u.GetName() || p.Rule == "second-site" && u.GetKind() == cluster.Site
-		switch {
-		case p.Severity == report.Note:
-		case own && p.Severity == report.Error && !mendable[p.Rule]:
-			j.Wrong = append(j.Wrong, cut(text(p)))
-		case own || p.Kind == "" && p.Severity == report.Error:
-			j.Warnings = append(j.Warnings, cut(text(p)))
-		case p.Severity == report.Error && len(j.Warnings) < maxWarnings:
-			j.Warnings = append(j.Warnings, cut(fmt.Sprintf("%s/%s: %s", p.Kind, p.Name, text(p))))
-		}
-	}
-	if len(j.Wrong) == 0 && taken != "" && u.GetKind() == cluster.Site {
-		j.Wrong = append(j.Wrong, fmt.Sprintf(fleetTaken, taken))
-	}
-	return j, nil
+	return object.Judge(u, problems, taken), nil
 }
 
 // with returns the objects of a namespace as they are when one more is stored, or another in

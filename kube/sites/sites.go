@@ -26,7 +26,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/events"
 	"k8s.io/client-go/util/workqueue"
@@ -44,6 +43,7 @@ import (
 	"github.com/caisson-os/caisson/fleet/policy"
 	"github.com/caisson-os/caisson/fleet/publish"
 	"github.com/caisson-os/caisson/fleet/report"
+	"github.com/caisson-os/caisson/kube/object"
 	"github.com/caisson-os/caisson/oci/registry"
 	"github.com/caisson-os/caisson/spec/site"
 	"github.com/caisson-os/caisson/spec/site/cluster"
@@ -101,20 +101,6 @@ type Seen interface {
 	Site(namespace string, conditions map[string]bool, generation int64)
 }
 
-// GVK returns the group, version and kind of one of our kinds.
-func GVK(kind string) schema.GroupVersionKind {
-	return schema.GroupVersionKind{Group: cluster.Group, Version: cluster.Version, Kind: kind}
-}
-
-// Object returns one of our kinds by its name, without what is in it.
-func Object(kind, namespace, name string) *unstructured.Unstructured {
-	u := &unstructured.Unstructured{}
-	u.SetGroupVersionKind(GVK(kind))
-	u.SetNamespace(namespace)
-	u.SetName(name)
-	return u
-}
-
 // objects are those of one namespace.
 type objects struct {
 	namespace string
@@ -126,7 +112,7 @@ type objects struct {
 // list returns the objects of a kind. They are the cache's, and only read.
 func (r *Reconciler) list(ctx context.Context, kind string, in ...client.ListOption) ([]unstructured.Unstructured, error) {
 	var l unstructured.UnstructuredList
-	l.SetGroupVersionKind(GVK(kind + "List"))
+	l.SetGroupVersionKind(object.GVK(kind + "List"))
 	if err := r.Client.List(ctx, &l, append(in, client.UnsafeDisableDeepCopy)...); err != nil {
 		return nil, fmt.Errorf("list objects of kind %s: %w", kind, err)
 	}
@@ -190,23 +176,23 @@ func (r *Reconciler) reconcile(ctx context.Context, q reconcile.Request) (reconc
 	if err != nil {
 		return reconcile.Result{}, err
 	}
-	v := verdicts(o, problems, taken)
+	v := object.Verdicts(o.all, problems, taken)
 	if s != nil && taken == "" {
 		r.plan(ctx, o, s, v)
 	}
 	r.count(o, v)
-	return reconcile.Result{RequeueAfter: r.again(v)}, r.write(ctx, o, v)
+	return reconcile.Result{RequeueAfter: r.again(v)}, object.Write(ctx, r.Client, r.Events, r.Now(), v)
 }
 
 // count notes how the Site of a namespace is; of several none counts.
-func (r *Reconciler) count(o objects, all map[key]*verdict) {
+func (r *Reconciler) count(o objects, all map[object.Key]*object.Verdict) {
 	conditions, generation := map[string]bool{}, int64(0)
 	if o.site != nil {
-		v := all[key{cluster.Site, o.site.GetName()}]
-		for _, c := range v.conditions {
+		v := all[object.Key{Kind: cluster.Site, Name: o.site.GetName()}]
+		for _, c := range v.Conditions {
 			conditions[c.Type] = c.Status == metav1.ConditionTrue
 		}
-		generation, _ = v.more["generation"].(int64) // 0 where it is not known
+		generation, _ = v.More["generation"].(int64) // 0 where it is not known
 	}
 	r.Seen.Site(o.namespace, conditions, generation)
 }
@@ -235,10 +221,10 @@ func (r *Reconciler) parseAt(ctx context.Context, at time.Time, o objects) (*sit
 
 // again is when a namespace is looked at next if nothing changes: soon, where more is to be
 // done.
-func (r *Reconciler) again(all map[key]*verdict) time.Duration {
+func (r *Reconciler) again(all map[object.Key]*object.Verdict) time.Duration {
 	for _, v := range all {
-		for _, c := range v.conditions {
-			if c.Type == Published && (c.Reason == "RolloutUnderWay" || v.more["plan"] != nil && c.Status == metav1.ConditionTrue) {
+		for _, c := range v.Conditions {
+			if c.Type == object.Published && (c.Reason == "RolloutUnderWay" || v.More["plan"] != nil && c.Status == metav1.ConditionTrue) {
 				return min(step, r.Again)
 			}
 		}
@@ -315,7 +301,7 @@ func (r *Reconciler) Published(ctx context.Context, namespace string) (*publish.
 	s, problems := cluster.Reader{Files: hostFiles{},
 		Keys: cluster.KeysBeside(hostFiles{}, dir)}.Parse(cluster.Day(r.Now()), dir, nil, []cluster.Object{cluster.ObjectOf(head)})
 	if s == nil {
-		return nil, errors.New(text(problems[0]))
+		return nil, errors.New(object.Text(problems[0]))
 	}
 	p, err := policy.Site(s, "")
 	if err != nil {
@@ -377,7 +363,7 @@ func (r *Reconciler) Watch(mgr ctrl.Manager) error {
 		if !k.Doc && k.Kind != cluster.PublishApproval {
 			continue
 		}
-		b = b.Watches(Object(k.Kind, "", ""), each(func(_ context.Context, o client.Object, q queue) { lookAt(o, q) }),
+		b = b.Watches(object.Of(k.Kind, "", ""), each(func(_ context.Context, o client.Object, q queue) { lookAt(o, q) }),
 			builder.WithPredicates(predicate.GenerationChangedPredicate{}))
 	}
 	c, err := b.Build(r)

@@ -34,6 +34,7 @@ import (
 
 	"github.com/caisson-os/caisson/fleet/publish"
 	"github.com/caisson-os/caisson/fleet/report"
+	"github.com/caisson-os/caisson/kube/object"
 	"github.com/caisson-os/caisson/kube/sites"
 	"github.com/caisson-os/caisson/kube/test/kubetest"
 	"github.com/caisson-os/caisson/oci/pull"
@@ -115,7 +116,7 @@ func condition(t *testing.T, c client.Client, kind, namespace, name, condition, 
 func get(t *testing.T, c client.Client, kind, namespace, name string) *unstructured.Unstructured {
 	t.Helper()
 	u := &unstructured.Unstructured{}
-	u.SetGroupVersionKind(sites.GVK(kind))
+	u.SetGroupVersionKind(object.GVK(kind))
 	if err := c.Get(t.Context(), client.ObjectKey{Namespace: namespace, Name: name}, u); err != nil {
 		t.Fatal(err)
 	}

@@ -33,7 +33,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/caisson-os/caisson/fleet/view"
-	"github.com/caisson-os/caisson/kube/sites"
+	"github.com/caisson-os/caisson/kube/object"
 	"github.com/caisson-os/caisson/kube/test/kubetest"
 	"github.com/caisson-os/caisson/test/registrytest"
 	"github.com/caisson-os/caisson/test/require"
@@ -437,7 +437,7 @@ func TestManyChangesLong(t *testing.T) {
 		wg.Go(func() {
 			for i := worker; i < sets; i += 10 {
 				u := &unstructured.Unstructured{}
-				u.SetGroupVersionKind(sites.GVK("NodeSet"))
+				u.SetGroupVersionKind(object.GVK("NodeSet"))
 				u.SetNamespace("metal-a")
 				u.SetName(fmt.Sprintf("s%d", i))
 				u.Object["spec"] = map[string]any{}

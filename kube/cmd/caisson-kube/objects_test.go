@@ -18,7 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/client-go/rest"
 
-	"github.com/caisson-os/caisson/kube/sites"
+	"github.com/caisson-os/caisson/kube/object"
 	"github.com/caisson-os/caisson/kube/test/kubetest"
 	"github.com/caisson-os/caisson/test/require"
 )
@@ -77,7 +77,7 @@ func TestManyObjectsLong(t *testing.T) {
 		wg.Go(func() {
 			for i := worker; i < objects; i += 10 {
 				u := &unstructured.Unstructured{Object: map[string]any{"spec": map[string]any{"match": map[string]any{"labels": map[string]any{"rack": fmt.Sprintf("r%d", i)}}}}}
-				u.SetGroupVersionKind(sites.GVK("NodeSet"))
+				u.SetGroupVersionKind(object.GVK("NodeSet"))
 				u.SetNamespace("metal-a")
 				u.SetName(fmt.Sprintf("s%d", i))
 				if err := admin.Create(t.Context(), u); err != nil {

@@ -21,6 +21,7 @@ import (
 
 	"github.com/caisson-os/caisson/internal/httpserver"
 	"github.com/caisson-os/caisson/kube/admit"
+	"github.com/caisson-os/caisson/kube/object"
 	"github.com/caisson-os/caisson/kube/sites"
 	"github.com/caisson-os/caisson/spec/site/cluster"
 )
@@ -85,7 +86,7 @@ func (h *hook) add(ctx context.Context, mgr ctrl.Manager, r *sites.Reconciler, o
 		if !k.Doc {
 			continue
 		}
-		if _, err := mgr.GetCache().GetInformer(ctx, sites.Object(k.Kind, "", "")); err != nil { // in memory before the first question
+		if _, err := mgr.GetCache().GetInformer(ctx, object.Of(k.Kind, "", "")); err != nil { // in memory before the first question
 			return err
 		}
 	}

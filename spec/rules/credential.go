@@ -77,17 +77,15 @@ func SSHKeyProblem(line string) string {
 	if !ok || string(name) != kind {
 		return "the key is not of type " + kind
 	}
-	fields := 0
 	var last [][]byte
-	for len(rest) > 0 && fields < 8 {
+	for len(rest) > 0 && len(last) < 8 {
 		var f []byte
 		if f, rest, ok = sshString(rest); !ok {
 			return "the key is cut off"
 		}
 		last = append(last, f)
-		fields++
 	}
-	if fields != sshKinds[kind] || len(rest) > 0 {
+	if len(last) != sshKinds[kind] || len(rest) > 0 {
 		return "the key is cut off or has too much in it"
 	}
 	switch {

@@ -58,10 +58,7 @@ func Path(p string) error {
 // AuthoredPath checks a path as it is written: absolute and without "..".
 // path.Clean makes a path on the wire of it.
 func AuthoredPath(p string) error {
-	up := false
-	for part := range strings.SplitSeq(p, "/") {
-		up = up || part == ".."
-	}
+	up := slices.Contains(strings.Split(p, "/"), "..")
 	return refuse(up || !path.IsAbs(p) || strings.ContainsFunc(p, func(r rune) bool { return r == '\t' || Hidden(r) }), "path", "",
 		"%.150q is not an absolute path without ..", p)
 }
@@ -251,23 +248,14 @@ func symbolic(clause string) (steps []step, ok bool) {
 	return steps, len(steps) > 0
 }
 
+var permissions = map[rune]step{'r': {set: 0o444}, 'w': {set: 0o222}, 'x': {set: 0o111}, 'X': {setX: 0o111},
+	's': {set: 0o6000}, 't': {set: 0o1000}}
+
 // name adds the permissions that an action names.
 func (s *step) name(what string) bool {
 	for _, p := range what {
-		switch p {
-		case 'r':
-			s.set |= 0o444
-		case 'w':
-			s.set |= 0o222
-		case 'x':
-			s.set |= 0o111
-		case 'X':
-			s.setX |= 0o111
-		case 's':
-			s.set |= 0o6000
-		case 't':
-			s.set |= 0o1000
-		default:
+		one, known := permissions[p]
+		if s.set, s.setX = s.set|one.set, s.setX|one.setX; !known {
 			return false
 		}
 	}

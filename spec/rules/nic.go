@@ -56,34 +56,18 @@ func NICMatch(m spec.NICMatch) error {
 		return MAC(m.MAC)
 	case m.Driver != "" && (len(m.Driver) > 31 || !spelled(m.Driver, word, word)):
 		return invalid("nic-match", "as ethtool -i prints it", "%.50q is not the name of a driver", m.Driver)
-	case m.PCI != "" && !pciAddress(m.PCI):
+	case m.PCI != "" && !matches(pair+pair+":"+pair+":"+pair+".[0-9a-f]", m.PCI):
 		return invalid("nic-match", "as lspci -D prints it, for example 0000:3b:00.0", "%.50q is not a place on the PCI bus", m.PCI)
 	}
 	return nil
 }
 
-func pciAddress(s string) bool {
-	const hex = digits + "abcdef"
-	domain, rest, _ := strings.Cut(s, ":")
-	bus, rest, _ := strings.Cut(rest, ":")
-	device, function, _ := strings.Cut(rest, ".")
-	parts := [4]string{domain, bus, device, function}
-	for n, length := range []int{4, 2, 2, 1} {
-		if len(parts[n]) != length || !spelled(parts[n], hex, hex) {
-			return false
-		}
-	}
-	return true
-}
+// pair matches two digits.
+const pair = "[0-9a-f][0-9a-f]"
 
 // MAC checks a hardware address in lower case.
 func MAC(s string) error {
-	parts := strings.Split(s, ":")
-	bad := len(parts) != 6
-	for _, p := range parts {
-		bad = bad || len(p) != 2 || !spelled(p, digits+"abcdef", digits+"abcdef")
-	}
-	return refuse(bad, "mac", "as in 52:54:00:12:34:56", "%.50q is not a hardware address", s)
+	return refuse(!matches(strings.Repeat(pair+":", 5)+pair, s), "mac", "as in 52:54:00:12:34:56", "%.50q is not a hardware address", s)
 }
 
 // NICSetting checks one setting.

@@ -37,18 +37,7 @@ func Spelled(d spec.Drift) spec.Drift {
 	return d
 }
 
-func swapped(s string) string {
-	b := []byte(s)
-	for i, c := range b {
-		switch c {
-		case '.':
-			b[i] = '/'
-		case '/':
-			b[i] = '.'
-		}
-	}
-	return string(b)
-}
+var swapped = strings.NewReplacer(".", "/", "/", ".").Replace
 
 // maxSysctl caps a value, in bytes: no parameter of the kernel takes more.
 const maxSysctl = 64 << 10

@@ -41,7 +41,7 @@ import (
 	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/spec/site/calendar"
 	"github.com/caisson-os/caisson/spec/site/cluster"
-	"github.com/caisson-os/caisson/spec/site/convert"
+	"github.com/caisson-os/caisson/spec/site/convert/coverage"
 	"github.com/caisson-os/caisson/spec/site/explain"
 	"github.com/caisson-os/caisson/spec/site/plan"
 )
@@ -115,7 +115,7 @@ var results = map[string]any{
 	"rescue":              rescued{},
 	"login":               loggedIn{},
 	"logout":              loggedIn{},
-	"import":              convert.Result{},
+	"import":              coverage.Result{},
 	"man":                 written{},
 	"version":             map[string]string{},
 	"copy":                mirror.Result{},

@@ -11,6 +11,7 @@ import (
 	"testing/fstest"
 
 	"github.com/caisson-os/caisson/spec/site"
+	"github.com/caisson-os/caisson/spec/site/convert/coverage"
 )
 
 func TestImport(t *testing.T) {
@@ -198,7 +199,7 @@ func FuzzImport(f *testing.F) {
 			}
 		}
 		if comments, ok := byLine[kind]; ok {
-			(&reading{data: text}).lines(comments, func(n int, line string) {
+			(&coverage.Reading{Data: text}).Lines(comments, func(n int, line string) {
 				if !said[n] {
 					t.Errorf("%s: line %d %q is dropped in silence", kind, n, line)
 				}

@@ -9,6 +9,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/caisson-os/caisson/spec/site/convert/coverage"
 )
 
 // drawn is a document that is drawn, with what its entries say.
@@ -231,7 +233,7 @@ func TestRightsDoNotGrow(t *testing.T) {
 		if err != nil {
 			t.Fatalf("%v:\n%s", err, d.text.String())
 		}
-		made, err := json.Marshal(r.parts())
+		made, err := json.Marshal(r.Parts())
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -256,7 +258,7 @@ func TestRightsDoNotGrow(t *testing.T) {
 }
 
 // part is a part of the values.
-func part(r *Result, name string) map[string]map[string]any {
+func part(r *coverage.Result, name string) map[string]map[string]any {
 	all := map[string]map[string]any{}
 	of, _ := r.Conf[name].(map[string]any)
 	for key, v := range of {
@@ -266,7 +268,7 @@ func part(r *Result, name string) map[string]map[string]any {
 }
 
 // holds holds what was taken to what the document says.
-func (d *drawn) holds(t *testing.T, r *Result) {
+func (d *drawn) holds(t *testing.T, r *coverage.Result) {
 	t.Helper()
 	users, _ := r.Conf["uamlite"].(map[string]any)
 	list, _ := users["users"].([]any)

@@ -14,62 +14,9 @@ import (
 
 	"github.com/caisson-os/caisson/internal/plain"
 	"github.com/caisson-os/caisson/spec"
-	"github.com/caisson-os/caisson/spec/site/report"
+	"github.com/caisson-os/caisson/spec/site/convert/coverage"
 	"github.com/caisson-os/caisson/spec/site/tree"
 )
-
-// document parses what first-boot tools read; JSON is YAML, too.
-func (r *reading) document() *tree.Value {
-	found := &report.Report{}
-	docs := tree.Parse(&report.Source{Name: r.name}, []byte(r.data), found)
-	if len(docs) > 1 {
-		for _, d := range docs[1:] {
-			r.miss(line(d), "a further document", "one is read of a file: import each as a file of its own")
-		}
-	}
-	switch {
-	case found.Err() != nil:
-		p := found.Problems[0]
-		if p.Rule == "yaml" {
-			p.Hint = cmp.Or(p.Hint, "is the file whole?")
-		}
-		r.broken = report.Invalidf(p.Hint, "%s:%d:%d: %s", r.name, p.Line, p.Column, p.Message)
-	case len(docs) == 0 || docs[0].Kind == tree.Null:
-		r.miss(1, "", "it is not a map")
-	case docs[0].Kind != tree.Mapping:
-		r.broken = report.Invalidf("is the file whole, and of this kind?", "%s:%d: it is not a map", r.name, line(docs[0]))
-	default:
-		return docs[0]
-	}
-	return &tree.Value{}
-}
-
-// entries calls f for each entry of the list below key. What is not a list is named.
-func (r *reading) entries(v *tree.Value, key string, f func(*tree.Value)) {
-	list := v.Get(key)
-	switch {
-	case list == nil || list.Kind == tree.Null:
-	case list.Kind != tree.Sequence:
-		r.miss(line(list), key, "it is not a list")
-	default:
-		for _, e := range list.List {
-			f(e)
-		}
-	}
-}
-
-// each calls f for the entries of the map below key. What is not one is named.
-func (r *reading) each(v *tree.Value, key string, f func(key string, entry *tree.Value)) {
-	m := v.Get(key)
-	if m != nil && m.Kind != tree.Mapping && m.Kind != tree.Null {
-		r.miss(line(m), key, "it is not a map")
-	}
-	if m != nil {
-		for _, e := range m.Fields {
-			f(e.Key, e.Val)
-		}
-	}
-}
 
 // truth reads a flag as the readers of YAML 1.1 and 1.2 do.
 func truth(v *tree.Value, key string) bool { return flag(text(v, key)) }
@@ -94,60 +41,6 @@ func text(v *tree.Value, key string) string {
 	return ""
 }
 
-// words returns the entries of a list, or of a text with commas between them.
-func (r *reading) words(v *tree.Value, key string) []string {
-	f := v.Get(key)
-	if f == nil || f.Kind != tree.Scalar {
-		return r.texts(v, key)
-	}
-	out := plain.Each(strings.Split(f.Text, ","), strings.TrimSpace)
-	return slices.DeleteFunc(out, func(s string) bool { return s == "" })
-}
-
-// texts returns the entries of a list, or the one that stands in its place. What is not a
-// text is named.
-func (r *reading) texts(v *tree.Value, key string) (out []string) {
-	f := v.Get(key)
-	if f == nil || f.Kind == tree.Null {
-		return nil
-	}
-	all := f.List
-	if f.Kind != tree.Sequence {
-		all = []*tree.Value{f}
-	}
-	for _, e := range all {
-		if e.Kind != tree.Scalar {
-			r.miss(line(e), key, "it is not a list of texts")
-		} else if e.Text != "" {
-			out = append(out, e.Text)
-		}
-	}
-	return out
-}
-
-// holding are the keys whose values are maps or lists; those of the others are texts.
-var holding = strings.Fields("users packages write_files mounts groups sudo ssh_authorized_keys sshAuthorizedKeys passwd storage " +
-	"systemd ignition openshift metadata kernelArguments kernel_arguments shouldExist should_exist contents append user group files " +
-	"filesystems units dropins config spec machine sysctls sysfs kernel modules parameters install extraKernelArgs network " +
-	"nameservers time servers ethernets bonds vlans match addresses routes search interfaces")
-
-// rest accounts for the keys of a map that nothing reads, except known ones, and for what
-// is not a map.
-func (r *reading) rest(v *tree.Value, where string, why map[string]string, known ...string) {
-	if v.Kind == tree.Scalar || v.Kind == tree.Sequence {
-		r.miss(line(v), where, "it is not a map")
-	}
-	for _, f := range v.Fields {
-		if slices.Contains(known, f.Key) {
-			if (f.Val.Kind == tree.Mapping || f.Val.Kind == tree.Sequence) && !slices.Contains(holding, f.Key) {
-				r.miss(int(f.At.Line), strings.TrimPrefix(where+"."+f.Key, "."), "it is not a text")
-			}
-			continue
-		}
-		r.miss(int(f.At.Line), strings.TrimPrefix(where+"."+f.Key, "."), cmp.Or(why[f.Key], "it has no counterpart in a site"))
-	}
-}
-
 // account is a user, whatever tool describes it.
 type account struct {
 	name, password, uid, shell string
@@ -158,7 +51,7 @@ type account struct {
 
 // account takes a user with no right that it did not have: a rule of sudo that says
 // less than user_sudo does is left out, and a group that stands for one stays a group.
-func (r *reading) account(at int, a account) *parsed {
+func (r *reading) account(at int, a account) *coverage.Item {
 	value := map[string]any{"user_name": a.name}
 	for key, text := range map[string]string{"user_crypt_passwd": a.password, "user_uid": a.uid, "user_shell": a.shell} {
 		if text != "" {
@@ -178,7 +71,7 @@ func (r *reading) account(at int, a account) *parsed {
 	if a.keys != nil {
 		value["user_sshkeys"] = list(a.keys)
 	}
-	p := r.take(at, "user "+a.name, "uamlite", "user "+a.name, []string{"users", "+"}, value)
+	p := r.Take(at, "user "+a.name, "uamlite", "user "+a.name, []string{"users", "+"}, value)
 	if len(a.without) > 0 {
 		p.Why = "taken without " + strings.Join(a.without, "; without ")
 	}
@@ -200,9 +93,9 @@ func (r *reading) file(at int, f file) {
 	dir := path.Dir(f.path)
 	switch {
 	case f.appends:
-		r.miss(at, what, "it is appended to a file: a site has whole files")
+		r.Miss(at, what, "it is appended to a file: a site has whole files")
 	case f.path == "/etc/hostname":
-		r.miss(at, what, "a node's name is that in nodes")
+		r.Miss(at, what, "a node's name is that in nodes")
 	case strings.HasPrefix(f.path, unitDirectory):
 		f.path = strings.TrimPrefix(f.path, unitDirectory)
 		r.unitFile(at, f)
@@ -217,7 +110,7 @@ func (r *reading) file(at int, f file) {
 	case dir == "/etc/netplan":
 		r.nested(at, f, readNetplan)
 	case !strings.HasPrefix(f.path, "/etc/"):
-		r.miss(at, what, "a site has files below /etc only: put others into a package")
+		r.Miss(at, what, "a site has files below /etc only: put others into a package")
 	default:
 		value := map[string]any{"content": f.content}
 		for key, text := range map[string]string{"mode": f.mode, "owner": f.owner, "group": f.group} {
@@ -225,7 +118,7 @@ func (r *reading) file(at int, f file) {
 				value[key] = text
 			}
 		}
-		r.take(at, what, "files", f.path, []string{f.path}, value)
+		r.Take(at, what, "files", f.path, []string{f.path}, value)
 	}
 }
 
@@ -242,14 +135,14 @@ func (f file) without() string {
 
 // nested reads the content of a file that has a format of its own.
 func (r *reading) nested(at int, f file, parse func(*reading)) {
-	in := &reading{name: r.name + ":" + f.path, data: f.content}
+	in := &reading{&coverage.Reading{Name: r.Name + ":" + f.path, Data: f.content}}
 	parse(in)
-	r.items, r.broken = append(r.items, in.items...), cmp.Or(r.broken, in.broken)
+	r.Items, r.Broken = append(r.Items, in.Items...), cmp.Or(r.Broken, in.Broken)
 	switch why := f.without(); {
-	case len(in.items) == 0:
-		r.miss(at, "file "+f.path, "it says nothing, and would hide the file of its name that a package brings")
+	case len(in.Items) == 0:
+		r.Miss(at, "file "+f.path, "it says nothing, and would hide the file of its name that a package brings")
 	case why != "":
-		r.miss(at, "file "+f.path, why)
+		r.Miss(at, "file "+f.path, why)
 	}
 }
 
@@ -290,28 +183,28 @@ func dataURL(source string) (string, error) {
 
 // unit takes a systemd unit. A text that lies in a file beside the document is named.
 func (r *reading) unit(u *tree.Value) {
-	name, at, before := text(u, "name"), line(u), len(r.items)
+	name, at, before := text(u, "name"), line(u), len(r.Items)
 	beside := map[string]string{"contents_local": "its text is in a local file: import that file too"}
-	r.rest(u, "unit "+name, beside, "name", "mask", "enabled", "contents", "dropins")
+	r.Rest(u, "unit "+name, beside, "name", "mask", "enabled", "contents", "dropins")
 	if truth(u, "mask") { // which has no file of its own
-		p := r.take(at, "unit "+name, "units", name+" state", []string{name, "state"}, spec.UnitMasked)
+		p := r.Take(at, "unit "+name, "units", name+" state", []string{name, "state"}, spec.UnitMasked)
 		if u.Get("contents") != nil || u.Get("dropins") != nil {
 			p.Why = "taken without its text, which a masked unit does not have"
 		}
 		return
 	}
 	if c := u.Get("contents"); c != nil && len(c.List)+len(c.Fields) > 0 {
-		r.miss(line(c), "unit "+name, "its content is not a text")
+		r.Miss(line(c), "unit "+name, "its content is not a text")
 	} else if text(u, "contents") != "" {
 		r.unitFile(line(c), file{path: name, content: c.Text})
 	}
-	r.entries(u, "dropins", func(d *tree.Value) {
+	r.Entries(u, "dropins", func(d *tree.Value) {
 		path := name + ".d/" + text(d, "name")
-		r.rest(d, "unit "+path, beside, "name", "contents")
+		r.Rest(d, "unit "+path, beside, "name", "contents")
 		if c := d.Get("contents"); c != nil && len(c.List)+len(c.Fields) == 0 {
 			r.unitFile(line(d), file{path: path, content: c.Text})
 		} else if d.Get("contents_local") == nil {
-			r.miss(line(d), "unit "+path, "it has no text")
+			r.Miss(line(d), "unit "+path, "it has no text")
 		}
 	})
 	if text(u, "enabled") != "" {
@@ -319,28 +212,28 @@ func (r *reading) unit(u *tree.Value) {
 		if truth(u, "enabled") {
 			state = spec.UnitEnabled
 		}
-		r.take(at, "unit "+name, "units", name+" state", []string{name, "state"}, state)
+		r.Take(at, "unit "+name, "units", name+" state", []string{name, "state"}, state)
 	}
-	if len(r.items) == before {
-		r.miss(at, "unit "+name, "it says no more than its name")
+	if len(r.Items) == before {
+		r.Miss(at, "unit "+name, "it says no more than its name")
 	}
 }
 
 // unitFile takes a unit or a drop-in of one, whose path is below the directory of units.
 func (r *reading) unitFile(at int, f file) {
 	what := "unit " + f.path
-	var p *parsed
+	var p *coverage.Item
 	unit, dropIn, isBelow := strings.Cut(f.path, "/")
 	switch {
 	case !isBelow && f.content == "": // which masks it
-		p = r.take(at, what, "units", unit+" state", []string{unit, "state"}, spec.UnitMasked)
+		p = r.Take(at, what, "units", unit+" state", []string{unit, "state"}, spec.UnitMasked)
 	case !isBelow:
-		p = r.take(at, what, "units", unit+" content", []string{unit, "content"}, f.content)
+		p = r.Take(at, what, "units", unit+" content", []string{unit, "content"}, f.content)
 	case strings.HasSuffix(unit, ".d") && strings.HasSuffix(dropIn, ".conf"):
 		unit, dropIn = strings.TrimSuffix(unit, ".d"), strings.TrimSuffix(dropIn, ".conf")
-		p = r.take(at, what, "units", unit+" drop-in "+dropIn, []string{unit, "dropIns", dropIn}, f.content)
+		p = r.Take(at, what, "units", unit+" drop-in "+dropIn, []string{unit, "dropIns", dropIn}, f.content)
 	default:
-		r.miss(at, what, "it is neither a unit nor a drop-in; a link that enables a unit is its state in conf.units")
+		r.Miss(at, what, "it is neither a unit nor a drop-in; a link that enables a unit is its state in conf.units")
 		return
 	}
 	p.Why = f.without()

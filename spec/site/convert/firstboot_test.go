@@ -11,6 +11,7 @@ import (
 	"testing/fstest"
 
 	"github.com/caisson-os/caisson/spec/site"
+	"github.com/caisson-os/caisson/spec/site/convert/coverage"
 	"github.com/caisson-os/caisson/spec/site/report"
 )
 
@@ -110,7 +111,7 @@ func TestFirstBoot(t *testing.T) {
 	}
 }
 
-func lineText(l Line) string { return fmt.Sprintf("%d %s: %s", l.Line, l.Text, l.Why) }
+func lineText(l coverage.Line) string { return fmt.Sprintf("%d %s: %s", l.Line, l.Text, l.Why) }
 
 // TestNotAMap: what cannot be read is an error that names the place, not taken for empty; what has
 // nothing in it is said.

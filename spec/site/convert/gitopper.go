@@ -5,7 +5,6 @@ package convert
 import (
 	"cmp"
 	"errors"
-	"io/fs"
 	"path"
 	"regexp"
 	"slices"
@@ -15,7 +14,7 @@ import (
 	"github.com/pelletier/go-toml/v2/unstable"
 
 	"github.com/caisson-os/caisson/spec/rules"
-	"github.com/caisson-os/caisson/spec/site"
+	"github.com/caisson-os/caisson/spec/site/convert/coverage"
 	"github.com/caisson-os/caisson/spec/site/maintenance"
 	"github.com/caisson-os/caisson/spec/site/report"
 	"github.com/caisson-os/caisson/spec/site/service"
@@ -32,9 +31,9 @@ func looksLikeGitopper(text string) bool {
 type operated struct {
 	values map[string]string
 	dirs   []any
-	lines  map[string]*parsed // by key
-	at     int                // line of its header
-	why    string             // none of it is taken
+	lines  map[string]*coverage.Item // by key
+	at     int                       // line of its header
+	why    string                    // none of it is taken
 }
 
 // gitopper is the file as far as it was read.
@@ -50,7 +49,7 @@ type gitopper struct {
 func readGitopper(r *reading) {
 	g := &gitopper{reading: r, global: map[string]string{}}
 	p := &unstable.Parser{}
-	p.Reset([]byte(r.data))
+	p.Reset([]byte(r.Data))
 	var at *operated // nil in [global]
 	section := ""
 	for p.NextExpression() {
@@ -60,40 +59,40 @@ func readGitopper(r *reading) {
 		case unstable.Table:
 			section, at = name, nil
 			if name != "global" {
-				r.miss(n, "["+name+"]", "it has no such table")
+				r.Miss(n, "["+name+"]", "it has no such table")
 			}
 		case unstable.ArrayTable:
 			section, at = name, nil
 			if name == "services" {
-				at = &operated{values: map[string]string{}, lines: map[string]*parsed{}, at: n}
+				at = &operated{values: map[string]string{}, lines: map[string]*coverage.Item{}, at: n}
 				g.services = append(g.services, at)
 			} else if name != "global.keys" {
-				r.miss(n, "[["+name+"]]", "it has no such list")
+				r.Miss(n, "[["+name+"]]", "it has no such list")
 			}
 		case unstable.KeyValue:
-			line := strings.TrimSpace(strings.Split(r.data, "\n")[n-1])
+			line := strings.TrimSpace(strings.Split(r.Data, "\n")[n-1])
 			switch {
 			case section == "services":
 				g.service(at, name, e.Value(), n, line)
 			case section == "global":
 				g.globally(name, e.Value(), n, line)
 			case section == "global.keys":
-				r.miss(n, line, noKeys)
+				r.Miss(n, line, noKeys)
 			default:
-				r.miss(n, line, "gitopper has no such key")
+				r.Miss(n, line, "gitopper has no such key")
 			}
 		}
 	}
 	if err := p.Error(); err != nil {
-		line := 1 + strings.Count(strings.TrimRight(r.data, "\n"), "\n") // an end that comes too early
+		line := 1 + strings.Count(strings.TrimRight(r.Data, "\n"), "\n") // an end that comes too early
 		if at, is := errors.AsType[*unstable.ParserError](err); is && len(at.Highlight) > 0 {
 			line = p.Shape(p.Range(at.Highlight)).Start.Line
 		}
-		r.broken = unended(r.name, line, err)
+		r.Broken = unended(r.Name, line, err)
 		return
 	}
 	if n := len(g.services); n > 0 && len(g.services[n-1].lines) == 0 && len(g.services[n-1].dirs) == 0 {
-		r.broken = unended(r.name, g.services[n-1].at, "the file ends in the middle of [[services]]")
+		r.Broken = unended(r.Name, g.services[n-1].at, "the file ends in the middle of [[services]]")
 		return
 	}
 	g.write()
@@ -123,14 +122,14 @@ func (g *gitopper) globally(key string, v *unstable.Node, n int, line string) {
 	switch key {
 	case "upstream", "branch":
 		g.global[key] = string(v.Data)
-		g.item(n, line).Taken = true
-		g.items[len(g.items)-1].As = "git of each NodeService"
+		g.Item(n, line).Taken = true
+		g.Items[len(g.Items)-1].As = "git of each NodeService"
 	case "mount":
-		g.miss(n, line, noMount)
+		g.Miss(n, line, noMount)
 	case "keys":
-		g.miss(n, line, noKeys)
+		g.Miss(n, line, noKeys)
 	default:
-		g.miss(n, line, "gitopper does not have it in [global]")
+		g.Miss(n, line, "gitopper does not have it in [global]")
 	}
 }
 
@@ -140,26 +139,26 @@ func (g *gitopper) service(at *operated, key string, v *unstable.Node, n int, li
 	switch key {
 	case "machine", "service", "upstream", "branch", "user", "package", "action":
 		if v.Kind != unstable.String {
-			g.miss(n, line, "it is not text")
+			g.Miss(n, line, "it is not text")
 			return
 		}
 		at.values[key] = string(v.Data)
-		at.lines[key] = g.item(n, line)
+		at.lines[key] = g.Item(n, line)
 	case "dirs":
 		if v.Kind != unstable.Array {
-			g.miss(n, line, "it is not a list of directories")
+			g.Miss(n, line, "it is not a list of directories")
 			return
 		}
-		at.lines[key] = g.item(n, line)
+		at.lines[key] = g.Item(n, line)
 		for it := v.Children(); it.Next(); {
 			if it.Node().Kind == unstable.InlineTable {
 				g.directory(at, it.Node(), n, line)
 			}
 		}
 	case "mount":
-		g.miss(n, line, noMount)
+		g.Miss(n, line, noMount)
 	default:
-		g.miss(n, line, "gitopper has no such key")
+		g.Miss(n, line, "gitopper has no such key")
 	}
 }
 
@@ -173,7 +172,7 @@ func (g *gitopper) directory(at *operated, dir *unstable.Node, n int, line strin
 		values[key] = string(it.Node().Value().Data)
 	}
 	if values["local"] == "" {
-		g.miss(n, line, "the directory "+values["link"]+
+		g.Miss(n, line, "the directory "+values["link"]+
 			" has no local: nodes have no checkout to read it from; write the path where the service looks for it")
 		return
 	}
@@ -218,7 +217,7 @@ func (g *gitopper) write() {
 	names := map[string]bool{}
 	for _, s := range g.services {
 		doc := g.document(s)
-		text, err := yamlOf(doc)
+		text, err := coverage.YAML(doc)
 		if err != nil {
 			s.why = err.Error()
 			continue
@@ -265,7 +264,7 @@ func (g *gitopper) finish(one *group) {
 	one.doc["nodes"] = []any{one.name}
 	docs := []any{document[maintenance.NodeSetDoc](one.name,
 		map[string]any{"match": map[string]any{"hosts": one.machines}}), document[service.ServiceDoc](one.name, one.doc)}
-	why := refusedDocuments(docs)
+	why := coverage.RefusedDocuments(docs)
 	for _, s := range one.of {
 		s.why = why
 		for key, l := range s.lines {
@@ -279,35 +278,11 @@ func (g *gitopper) finish(one *group) {
 		}
 	}
 	if why == "" {
-		g.documents = append(g.documents, docs...)
+		g.Documents = append(g.Documents, docs...)
 	}
 }
 
 func document[Doc any](name string, spec map[string]any) map[string]any {
 	return map[string]any{"apiVersion": "caisson.dev/v1alpha1", "kind": shape.Kind[Doc](),
 		"metadata": map[string]any{"name": name}, "spec": spec}
-}
-
-// refusedDocuments says why a site would not take some documents, or "".
-func refusedDocuments(docs []any) string {
-	text, err := documentsText(docs)
-	if err != nil {
-		return err.Error()
-	}
-	_, found := site.Parse(alone{siteText(text)}, "x")
-	if p := found.FirstError(); p.Message != "" {
-		return "a site refuses it: " + p.Message
-	}
-	return ""
-}
-
-// alone is the one file x, and no other beside it.
-type alone struct{ siteText }
-
-// Open implements fs.FS.
-func (a alone) Open(name string) (fs.File, error) {
-	if name != "x" {
-		return nil, &fs.PathError{Op: "open", Path: name, Err: fs.ErrNotExist}
-	}
-	return a.siteText.Open(name)
 }

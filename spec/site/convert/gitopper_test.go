@@ -10,6 +10,7 @@ import (
 	"testing/fstest"
 
 	"github.com/caisson-os/caisson/spec/site"
+	"github.com/caisson-os/caisson/spec/site/convert/coverage"
 )
 
 const gitopperFile = `# services of all machines
@@ -101,7 +102,7 @@ func TestGitopper(t *testing.T) {
 	if refs["grafana-server"] != "https://github.com/miekg/blah-origin branch next" || refs["prometheus"] != "ssh://git@git.example.org/conf.git branch main" || refs["prometheus-2"] != "ssh://git@git.example.org/conf.git branch canary" {
 		t.Errorf("%v", refs)
 	}
-	lines := map[int]Line{}
+	lines := map[int]coverage.Line{}
 	for _, l := range r.Coverage {
 		if l.Why == "" != l.Taken {
 			t.Errorf("%+v is neither taken nor left", l)
@@ -151,7 +152,7 @@ func FuzzGitopper(f *testing.F) {
 		if err != nil {
 			return
 		}
-		if why := refusedDocuments(r.Documents); len(r.Documents) > 0 && why != "" && !strings.Contains(why, "two services") && !strings.Contains(why, "lie in each other") && !strings.Contains(why, "given already") {
+		if why := coverage.RefusedDocuments(r.Documents); len(r.Documents) > 0 && why != "" && !strings.Contains(why, "two services") && !strings.Contains(why, "lie in each other") && !strings.Contains(why, "given already") {
 			t.Errorf("%s: %v", why, r.Documents)
 		}
 	})

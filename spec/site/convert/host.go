@@ -12,24 +12,25 @@ import (
 	"strings"
 
 	"github.com/caisson-os/caisson/spec/rules"
+	"github.com/caisson-os/caisson/spec/site/convert/coverage"
 )
 
 // readPasswd reads the people of passwd(5).
 func readPasswd(r *reading) {
-	r.lines("#", func(n int, line string) {
+	r.Lines("#", func(n int, line string) {
 		f := strings.Split(line, ":")
 		if len(f) != 7 {
-			r.miss(n, line, "an account has seven fields")
+			r.Miss(n, line, "an account has seven fields")
 			return
 		}
 		uid, err := strconv.Atoi(f[2])
 		switch {
 		case err != nil:
-			r.miss(n, line, "its uid is not a number")
+			r.Miss(n, line, "its uid is not a number")
 		case (uid < 1000 || uid > 59999) && strings.HasPrefix(f[5], "/home/"):
-			r.miss(n, line, "a site's users have numbers from 1000 to 59999: give it one, and its files by chown --from")
+			r.Miss(n, line, "a site's users have numbers from 1000 to 59999: give it one, and its files by chown --from")
 		case uid < 1000 || uid > 59999:
-			r.miss(n, line, "it is an account of the system: packages make those")
+			r.Miss(n, line, "it is an account of the system: packages make those")
 		default:
 			without := []string{"password, groups and keys: write user_crypt_passwd, user_groups, user_sshkeys"}
 			if f[5] != "/home/"+f[0] {
@@ -48,23 +49,23 @@ func readPasswd(r *reading) {
 
 // readPackages reads what dpkg --get-selections or apt-mark showmanual print.
 func readPackages(r *reading) {
-	r.lines("#", func(n int, line string) {
+	r.Lines("#", func(n int, line string) {
 		f := strings.Fields(line)
 		name, arch, _ := strings.Cut(f[0], ":")
 		switch {
 		case arch != "" && rules.Package(f[0]) != nil:
-			r.miss(n, line, rules.Package(f[0]).Error())
+			r.Miss(n, line, rules.Package(f[0]).Error())
 			return
 		case len(f) > 2:
-			r.miss(n, line, "it is not the name of a package")
+			r.Miss(n, line, "it is not the name of a package")
 			return
 		case len(f) == 2 && f[1] != "install" && f[1] != "hold":
-			r.miss(n, line, "it is not installed")
+			r.Miss(n, line, "it is not installed")
 			return
 		case len(f) == 2 && f[1] == "hold":
-			r.take(n, line, "apt", "hold "+name, []string{"hold", appended}, name)
+			r.Take(n, line, "apt", "hold "+name, []string{"hold", appended}, name)
 		}
-		r.take(n, line, "apt", "package "+name, []string{"packages", appended}, map[string]any{"name": name})
+		r.Take(n, line, "apt", "package "+name, []string{"packages", appended}, map[string]any{"name": name})
 	})
 }
 
@@ -73,20 +74,20 @@ const unitDirectory = "/etc/systemd/system/"
 
 // readUnit takes a unit, or a drop-in for one.
 func readUnit(r *reading) {
-	_, below, found := strings.Cut(r.name, "systemd/system/")
+	_, below, found := strings.Cut(r.Name, "systemd/system/")
 	if !found {
-		below = path.Base(r.name)
-		if dir := path.Base(path.Dir(r.name)); strings.HasSuffix(dir, ".d") {
+		below = path.Base(r.Name)
+		if dir := path.Base(path.Dir(r.Name)); strings.HasSuffix(dir, ".d") {
 			below = dir + "/" + below
 		}
 	}
-	switch to := path.Base(r.link); {
-	case strings.Contains(r.name, "systemd/user/"):
-		r.whole("it is a unit of sessions, and a site has those of the system")
-	case r.link != "" && r.link != "/dev/null" && to != below && !strings.Contains(below, "/"):
-		r.whole("it is another name of " + to + ": write Alias= to [Install] of that unit, and its state")
+	switch to := path.Base(r.Link); {
+	case strings.Contains(r.Name, "systemd/user/"):
+		r.Whole("it is a unit of sessions, and a site has those of the system")
+	case r.Link != "" && r.Link != "/dev/null" && to != below && !strings.Contains(below, "/"):
+		r.Whole("it is another name of " + to + ": write Alias= to [Install] of that unit, and its state")
 	default:
-		r.unitFile(1, file{path: below, content: r.data})
+		r.unitFile(1, file{path: below, content: r.Data})
 	}
 }
 
@@ -100,15 +101,15 @@ var (
 
 // hides accounts for a file that says nothing, if it hides another.
 func (r *reading) hides() bool {
-	_, unit, found := strings.Cut(r.name, "systemd/system/")
+	_, unit, found := strings.Cut(r.Name, "systemd/system/")
 	if !found {
-		unit = r.name
+		unit = r.Name
 	}
 	switch {
-	case r.data == "" && unitName.MatchString(unit):
+	case r.Data == "" && unitName.MatchString(unit):
 		readUnit(r)
-	case masking.MatchString(r.name):
-		r.whole("it is empty, and hides the file of its name that a package brings: only a unit can be masked")
+	case masking.MatchString(r.Name):
+		r.Whole("it is empty, and hides the file of its name that a package brings: only a unit can be masked")
 	default:
 		return false
 	}
@@ -117,9 +118,9 @@ func (r *reading) hides() bool {
 
 // readModulesLoad reads modules-load.d(5): a module a line.
 func readModulesLoad(r *reading) {
-	r.lines("#;", func(n int, line string) {
+	r.Lines("#;", func(n int, line string) {
 		if strings.ContainsAny(line, " \t") {
-			r.miss(n, line, "it is not the name of a module")
+			r.Miss(n, line, "it is not the name of a module")
 			return
 		}
 		r.loaded(n, line, line)
@@ -128,16 +129,16 @@ func readModulesLoad(r *reading) {
 
 // readModprobe reads modprobe.d(5).
 func readModprobe(r *reading) {
-	r.lines("#", func(n int, line string) {
+	r.Lines("#", func(n int, line string) {
 		words := strings.Fields(line)
 		if len(words) < 2 {
-			r.miss(n, line, "it names no module")
+			r.Miss(n, line, "it names no module")
 			return
 		}
 		name := rules.ModuleName(words[1])
 		switch words[0] {
 		case "blacklist":
-			p := r.take(n, line, "modules", "blacklist "+name, []string{"blacklist", appended}, name)
+			p := r.Take(n, line, "modules", "blacklist "+name, []string{"blacklist", appended}, name)
 			if len(words) > 2 {
 				p.Why = "taken without " + strings.Join(words[2:], " ")
 			}
@@ -146,13 +147,13 @@ func readModprobe(r *reading) {
 				r.moduleOption(n, line, name, option)
 			}
 			if len(words) == 2 {
-				r.miss(n, line, "it has no options")
+				r.Miss(n, line, "it has no options")
 			}
 		case "install", "remove":
-			r.miss(n, line, "a site has no commands for modules: blacklist keeps one from loading by itself, "+
+			r.Miss(n, line, "a site has no commands for modules: blacklist keeps one from loading by itself, "+
 				"and module_blacklist=NAME in layer.kernel.args from loading at all")
 		default:
-			r.miss(n, line, words[0]+" has no counterpart in a site: a file below /etc/modprobe.d in conf.files has it")
+			r.Miss(n, line, words[0]+" has no counterpart in a site: a file below /etc/modprobe.d in conf.files has it")
 		}
 	})
 }
@@ -166,7 +167,7 @@ var written = regexp.MustCompile(`^w\+?\s+(/(?:sys|proc/sys)/[^\s%*?["']+)(?:\s+
 func readTmpfiles(r *reading) {
 	values := map[int][]string{}
 	all := true
-	r.lines("#", func(n int, line string) {
+	r.Lines("#", func(n int, line string) {
 		values[n] = written.FindStringSubmatch(line)
 		all = all && values[n] != nil
 	})
@@ -174,7 +175,7 @@ func readTmpfiles(r *reading) {
 		r.asFile("tmpfiles.d", ".conf")
 		return
 	}
-	r.lines("#", func(n int, line string) {
+	r.Lines("#", func(n int, line string) {
 		v := values[n]
 		if key, isSysctl := strings.CutPrefix(v[1], "/proc/sys/"); isSysctl {
 			r.sysctl(n, line, key, v[2], false)
@@ -186,83 +187,49 @@ func readTmpfiles(r *reading) {
 
 // asFile takes the whole file as one below /etc. What a package brought comes with it.
 func (r *reading) asFile(directory, end string) {
-	if strings.Contains(r.name, "lib/"+directory+"/") {
-		r.whole("a package brings it")
+	if strings.Contains(r.Name, "lib/"+directory+"/") {
+		r.Whole("a package brings it")
 		return
 	}
-	name := path.Base(r.name)
+	name := path.Base(r.Name)
 	if !strings.HasSuffix(name, end) {
 		name += end
 	}
 	name = path.Join("/etc", directory, name)
-	r.entire("#", "files", []string{name}, map[string]any{"content": r.data})
+	r.entire("#", "files", []string{name}, map[string]any{"content": r.Data})
 }
 
 // entire takes all lines of a file, but comments, as one value.
 func (r *reading) entire(comments, module string, path []string, value any) {
-	var first *parsed
-	r.lines(comments, func(n int, line string) {
+	var first *coverage.Item
+	r.Lines(comments, func(n int, line string) {
 		if first == nil {
-			first = r.take(n, line, module, path[len(path)-1], path, value)
+			first = r.Take(n, line, module, path[len(path)-1], path, value)
 			return
 		}
-		r.item(n, line).of = first
+		r.Item(n, line).Of = first
 	})
 }
 
 // readAppArmor takes what a host adds to the profiles of packages, see apparmor.d(5). A line
 // with # may be an include.
 func readAppArmor(r *reading) {
-	name := r.name
+	name := r.Name
 	if _, below, ok := strings.Cut(name, "apparmor.d/"); ok {
 		name = below
 	}
 	if !rules.IsIncluded(name) || path.IsAbs(name) {
-		r.whole("packages bring profiles: write your own to conf.apparmor.profiles")
+		r.Whole("packages bring profiles: write your own to conf.apparmor.profiles")
 		return
 	}
-	r.entire("", "apparmor", []string{"profiles", name}, r.data)
+	r.entire("", "apparmor", []string{"profiles", name}, r.Data)
 }
 
 // readSysusers accounts for sysusers.d(5).
 func readSysusers(r *reading) {
-	r.lines("#", func(n int, line string) {
-		r.miss(n, line, "accounts of the system come with packages, which have their numbers in the ledger: build a package that brings the file")
+	r.Lines("#", func(n int, line string) {
+		r.Miss(n, line, "accounts of the system come with packages, which have their numbers in the ledger: build a package that brings the file")
 	})
-}
-
-// stanzas calls f for each group of fields, as deb822(5) has them, with the line where it
-// begins. Names of fields are in lower case; the first line is the one without a name.
-func (r *reading) stanzas(f func(n int, fields map[string]string)) {
-	fields, at, last := map[string]string{}, 0, ""
-	for n, line := range strings.Split(r.data+"\n\n", "\n") {
-		line = strings.TrimRight(line, " \t\r")
-		switch text := strings.TrimSpace(line); {
-		case line == "":
-			if len(fields) > 0 {
-				f(at, fields)
-			}
-			fields = map[string]string{}
-		case line[0] == '#':
-		case text != line && len(fields) > 0: // it goes on
-			fields[last] = strings.TrimPrefix(fields[last]+"\n"+strings.TrimPrefix(text, "."), "\n")
-		default:
-			key, value, _ := strings.Cut(line, ":")
-			if len(fields) == 0 {
-				at, fields[""] = n+1, line
-			}
-			last = anew(fields, strings.ToLower(key))
-			fields[last] = strings.TrimSpace(value)
-		}
-	}
-}
-
-// anew returns the name of a field, another one where it was said before.
-func anew(fields map[string]string, name string) string {
-	for fields[name] != "" {
-		name += ", again"
-	}
-	return name
 }
 
 // sourceLine is an entry of sources.list(5) in one line.
@@ -270,21 +237,21 @@ var sourceLine = regexp.MustCompile(`^(\S+)\s+(?:\[([^]]*)\]\s+)?(\S+)\s+(\S+)\s
 
 // readSources reads sources.list(5), in either of its forms.
 func readSources(r *reading) {
-	if strings.Contains("\n"+r.data, "\nTypes:") {
-		r.stanzas(r.source)
+	if strings.Contains("\n"+r.Data, "\nTypes:") {
+		r.Stanzas(r.source)
 		return
 	}
-	r.lines("#", func(n int, line string) {
+	r.Lines("#", func(n int, line string) {
 		text, _, _ := strings.Cut(line, " #")
 		m := sourceLine.FindStringSubmatch(text)
 		if m == nil {
-			r.miss(n, line, "it is not a line of sources.list(5)")
+			r.Miss(n, line, "it is not a line of sources.list(5)")
 			return
 		}
 		fields := map[string]string{"": line, "types": m[1], "uris": m[3], "suites": m[4], "components": m[5]}
 		for _, option := range strings.Fields(m[2]) {
 			name, value, _ := strings.Cut(option, "=")
-			fields[anew(fields, name)] = value
+			fields[coverage.Anew(fields, name)] = value
 		}
 		r.source(n, fields)
 	})
@@ -294,7 +261,7 @@ func readSources(r *reading) {
 func (r *reading) source(n int, fields map[string]string) {
 	types := strings.Fields(fields["types"])
 	if !slices.Contains(types, "deb") || !flag(cmp.Or(fields["enabled"], "yes")) {
-		r.miss(n, fields[""], "it is switched off, or has no packages: a layer has no sources of packages")
+		r.Miss(n, fields[""], "it is switched off, or has no packages: a layer has no sources of packages")
 		return
 	}
 	var without []string
@@ -310,7 +277,7 @@ func (r *reading) source(n int, fields map[string]string) {
 			without = append(without, name+" "+fields[name])
 		}
 	}
-	base := path.Base(r.name)
+	base := path.Base(r.Name)
 	id := strings.Trim(notID.ReplaceAllString(strings.TrimSuffix(base, path.Ext(base)), "-"), "-.")
 	for _, uri := range strings.Fields(fields["uris"]) {
 		value := map[string]any{"url": uri, "distributions": list(strings.Fields(fields["suites"]))}
@@ -320,7 +287,7 @@ func (r *reading) source(n int, fields map[string]string) {
 		if key != "" {
 			value["gpgkey"] = key
 		}
-		p := r.take(n, fields[""], "apt", "repository "+uri+" "+fields["suites"]+" "+fields["components"], []string{"repositories", id}, value)
+		p := r.Take(n, fields[""], "apt", "repository "+uri+" "+fields["suites"]+" "+fields["components"], []string{"repositories", id}, value)
 		if len(without) > 0 {
 			p.Why = "taken without " + strings.Join(without, "; without ")
 		}
@@ -329,12 +296,12 @@ func (r *reading) source(n int, fields map[string]string) {
 
 // readPreferences accounts for pins, see apt_preferences(5).
 func readPreferences(r *reading) {
-	r.stanzas(func(n int, fields map[string]string) {
+	r.Stanzas(func(n int, fields map[string]string) {
 		why := "a lock says each version: write from: RELEASE, or version:, of the packages that are meant, in conf.apt.packages"
 		if strings.HasPrefix(fields["pin-priority"], "-") {
 			why = "write conf.apt.blacklistpkgs"
 		}
-		r.miss(n, "Package: "+fields["package"]+" Pin: "+fields["pin"], why)
+		r.Miss(n, "Package: "+fields["package"]+" Pin: "+fields["pin"], why)
 	})
 }
 
@@ -347,29 +314,29 @@ const included = "d-i pkgsel/include string"
 // readPreseed reads answers of debconf. A site has them with their package: those of
 // packages that the file asks for are taken.
 func readPreseed(r *reading) {
-	asked := map[string]*parsed{}
-	r.lines("#", func(n int, line string) {
+	asked := map[string]*coverage.Item{}
+	r.Lines("#", func(n int, line string) {
 		if m := answer.FindStringSubmatch(line); m != nil && strings.Join(m[1:4], " ") == included {
 			for _, name := range strings.Fields(m[4]) {
-				asked[name] = r.take(n, line, "apt", "package "+name, []string{"packages", appended}, map[string]any{"name": name})
+				asked[name] = r.Take(n, line, "apt", "package "+name, []string{"packages", appended}, map[string]any{"name": name})
 			}
 		}
 	})
-	r.lines("#", func(n int, line string) {
+	r.Lines("#", func(n int, line string) {
 		switch m := answer.FindStringSubmatch(line); {
 		case m == nil:
-			r.miss(n, line, "it is not an answer: PACKAGE QUESTION TYPE VALUE")
+			r.Miss(n, line, "it is not an answer: PACKAGE QUESTION TYPE VALUE")
 		case strings.Join(m[1:4], " ") == included && m[4] != "":
 		case m[1] == "d-i":
-			r.miss(n, line, "it is a question of the installer, and nothing is installed")
+			r.Miss(n, line, "it is a question of the installer, and nothing is installed")
 		case asked[m[1]] == nil:
-			r.miss(n, line, "write it as debconf of the package in conf.apt.packages: "+m[1]+" is not in pkgsel/include")
+			r.Miss(n, line, "write it as debconf of the package in conf.apt.packages: "+m[1]+" is not in pkgsel/include")
 		default:
 			p := asked[m[1]]
-			value := p.value.(map[string]any)
+			value := p.Value.(map[string]any)
 			answers, _ := value["debconf"].([]any)
 			value["debconf"] = append(answers, map[string]any{"question": m[2], "question_type": m[3], "answer": m[4]})
-			r.item(n, line).of = p
+			r.Item(n, line).Of = p
 		}
 	})
 }

@@ -11,17 +11,18 @@ import (
 	"unicode"
 
 	"github.com/caisson-os/caisson/internal/plain"
+	"github.com/caisson-os/caisson/spec/site/convert/coverage"
 	"github.com/caisson-os/caisson/spec/site/report"
 	"github.com/caisson-os/caisson/spec/site/tree"
 )
 
 // readIgnition reads Ignition's JSON and the YAML of butane, which differ in the
 // spelling of keys and in how they hold content.
-func readIgnition(r *reading) { r.ignition(r.document()) }
+func readIgnition(r *reading) { r.ignition(r.Document()) }
 
 func (r *reading) ignition(v *tree.Value) {
 	if version := text(v.Get("ignition"), "version"); v.Get("variant") == nil && !strings.HasPrefix(version, "3.") {
-		r.miss(max(line(v), 1), "ignition.version "+version, "only versions 3 are read: nothing of the document is taken")
+		r.Miss(max(line(v), 1), "ignition.version "+version, "only versions 3 are read: nothing of the document is taken")
 		return
 	}
 	key := func(camel, snake string) string {
@@ -31,35 +32,35 @@ func (r *reading) ignition(v *tree.Value) {
 		return camel
 	}
 	if p := v.Get("passwd"); p != nil {
-		r.entries(p, "users", func(u *tree.Value) { r.ignitionUser(u, key) })
-		r.rest(p, "passwd", map[string]string{"groups": "groups come with packages and users"}, "users")
+		r.Entries(p, "users", func(u *tree.Value) { r.ignitionUser(u, key) })
+		r.Rest(p, "passwd", map[string]string{"groups": "groups come with packages and users"}, "users")
 	}
 	if s := v.Get("storage"); s != nil {
-		r.entries(s, "files", r.ignitionFile)
-		r.entries(s, "filesystems", func(f *tree.Value) { r.ignitionMount(f, key("mountOptions", "mount_options")) })
-		r.rest(s, "storage", map[string]string{"disks": "a site partitions no disks", "raid": "a site assembles no arrays",
+		r.Entries(s, "files", r.ignitionFile)
+		r.Entries(s, "filesystems", func(f *tree.Value) { r.ignitionMount(f, key("mountOptions", "mount_options")) })
+		r.Rest(s, "storage", map[string]string{"disks": "a site partitions no disks", "raid": "a site assembles no arrays",
 			"luks":  "a site encrypts no disks",
 			"links": "a site has files, not links", "directories": "directories are made with their files",
 			"trees": "its files lie beside the document: import them too"}, "files", "filesystems")
 	}
 	if s := v.Get("systemd"); s != nil {
-		r.entries(s, "units", r.unit)
-		r.rest(s, "systemd", nil, "units")
+		r.Entries(s, "units", r.unit)
+		r.Rest(s, "systemd", nil, "units")
 	}
 	if i := v.Get("ignition"); i != nil {
-		r.rest(i, "ignition", map[string]string{"config": "an import fetches nothing: import that document, too"}, "version")
+		r.Rest(i, "ignition", map[string]string{"config": "an import fetches nothing: import that document, too"}, "version")
 	}
 	if o := v.Get("openshift"); o != nil {
 		r.kernelArgs(o, "kernel_arguments")
-		r.rest(o, "openshift", machineConfigReasons, "kernel_arguments")
+		r.Rest(o, "openshift", machineConfigReasons, "kernel_arguments")
 	}
 	arguments := key("kernelArguments", "kernel_arguments")
 	if k := v.Get(arguments); k != nil {
 		r.kernelArgs(k, key("shouldExist", "should_exist"))
-		r.rest(k, arguments, map[string]string{key("shouldNotExist", "should_not_exist"): "a kernel has the arguments of the site and no others"},
+		r.Rest(k, arguments, map[string]string{key("shouldNotExist", "should_not_exist"): "a kernel has the arguments of the site and no others"},
 			key("shouldExist", "should_exist"))
 	}
-	r.rest(v, "", nil, "ignition", "variant", "version", "passwd", "storage", "systemd", "openshift", "metadata", arguments)
+	r.Rest(v, "", nil, "ignition", "variant", "version", "passwd", "storage", "systemd", "openshift", "metadata", arguments)
 	r.labels(v)
 }
 
@@ -73,44 +74,44 @@ var machineConfigReasons = map[string]string{
 // readMachineConfig reads the MachineConfig of OpenShift: Ignition in a document of
 // Kubernetes.
 func readMachineConfig(r *reading) {
-	v := r.document()
-	r.rest(v, "", nil, "apiVersion", "kind", "metadata", "spec")
+	v := r.Document()
+	r.Rest(v, "", nil, "apiVersion", "kind", "metadata", "spec")
 	r.labels(v)
 	if s := v.Get("spec"); s != nil {
 		r.kernelArgs(s, "kernelArguments")
 		if c := s.Get("config"); c != nil {
 			r.ignition(c)
 		}
-		r.rest(s, "spec", machineConfigReasons, "config", "kernelArguments")
+		r.Rest(s, "spec", machineConfigReasons, "config", "kernelArguments")
 	}
 }
 
 // labels names those of a MachineConfig: the nodes that it is for.
 func (r *reading) labels(v *tree.Value) {
 	if m := v.Get("metadata"); m != nil {
-		r.rest(m, "metadata", map[string]string{"labels": "a site says which nodes it means by overrides"}, "name")
+		r.Rest(m, "metadata", map[string]string{"labels": "a site says which nodes it means by overrides"}, "name")
 	}
 }
 
 // kernelArgs takes a list of arguments of the kernel.
 func (r *reading) kernelArgs(v *tree.Value, key string) {
-	r.entries(v, key, func(a *tree.Value) { r.kernelArg(line(a), "kernel argument "+a.Text, a.Text) })
+	r.Entries(v, key, func(a *tree.Value) { r.kernelArg(line(a), "kernel argument "+a.Text, a.Text) })
 }
 
 func (r *reading) kernelArg(n int, line, arg string) {
-	r.take(n, line, machine, "argument "+arg, []string{"kernel", "args", appended}, arg)
+	r.Take(n, line, coverage.Machine, "argument "+arg, []string{"kernel", "args", appended}, arg)
 }
 
 func (r *reading) ignitionUser(u *tree.Value, key func(camel, snake string) string) {
 	name, hash, keys, exists := text(u, "name"), key("passwordHash", "password_hash"),
 		key("sshAuthorizedKeys", "ssh_authorized_keys"), key("shouldExist", "should_exist")
 	if u.Get(exists) != nil && !truth(u, exists) {
-		r.miss(line(u), "user "+name, "it takes an account away")
+		r.Miss(line(u), "user "+name, "it takes an account away")
 		return
 	}
 	r.account(line(u), account{name: name, password: text(u, hash), uid: text(u, "uid"), shell: text(u, "shell"),
-		keys: r.texts(u, keys), groups: r.texts(u, "groups")})
-	r.rest(u, "user "+name, nil, "name", "uid", "shell", "groups", exists, hash, keys)
+		keys: r.Texts(u, keys), groups: r.Texts(u, "groups")})
+	r.Rest(u, "user "+name, nil, "name", "uid", "shell", "groups", exists, hash, keys)
 }
 
 // ignitionMount takes a file system that has a mount unit. Without one it is mounted
@@ -124,18 +125,18 @@ func (r *reading) ignitionMount(f *tree.Value, options string) {
 	swap := format == "swap"
 	switch {
 	case at == "" && !swap:
-		r.miss(line(f), what, "it is not mounted anywhere")
+		r.Miss(line(f), what, "it is not mounted anywhere")
 	case !truth(f, "with_mount_unit"):
-		r.miss(line(f), what, "nothing mounts it when the machine runs, unless a unit does: a site makes no file systems")
+		r.Miss(line(f), what, "nothing mounts it when the machine runs, unless a unit does: a site makes no file systems")
 	default:
 		id, same, value := mountID(at), at, map[string]any{"device": device, "mnt_tgt": at, "type": format}
 		if swap {
 			id, same, value["mnt_tgt"] = mountID("swap"+device), "swap "+device, "none"
 		}
-		if list := r.texts(f, options); len(list) > 0 {
+		if list := r.Texts(f, options); len(list) > 0 {
 			value["options"] = strings.Join(list, ",")
 		}
-		r.take(line(f), what, "mounts", same, []string{id}, value).Why = "taken as a mount: a site makes no file systems"
+		r.Take(line(f), what, "mounts", same, []string{id}, value).Why = "taken as a mount: a site makes no file systems"
 	}
 }
 
@@ -148,30 +149,30 @@ func (r *reading) ignitionFile(f *tree.Value) {
 	if g := f.Get("group"); g != nil {
 		out.group = first(g, "name", "id")
 	}
-	r.rest(f, what, nil, "path", "mode", "user", "group", "contents", "append", "overwrite")
+	r.Rest(f, what, nil, "path", "mode", "user", "group", "contents", "append", "overwrite")
 	c := f.Get("contents")
 	if c != nil {
-		r.rest(c, what+" contents", map[string]string{"verification": "the content stands in the site"},
+		r.Rest(c, what+" contents", map[string]string{"verification": "the content stands in the site"},
 			"inline", "local", "source", "compression")
 	}
 	switch {
 	case truth(f, "append"), f.Get("append") != nil && len(f.Get("append").List) > 0:
 		out.appends = true
 	case c == nil || len(c.Fields) == 0:
-		r.miss(line(f), what, "its content stays as it is on the host: conf.perm gives a file its mode and owner")
+		r.Miss(line(f), what, "its content stays as it is on the host: conf.perm gives a file its mode and owner")
 		return
 	case c.Get("local") != nil:
-		r.miss(line(f), what, "its content is the local file "+text(c, "local")+": write file: in the site")
+		r.Miss(line(f), what, "its content is the local file "+text(c, "local")+": write file: in the site")
 		return
 	case text(c, "compression") != "" || text(c, "source") == "" && c.Get("inline") == nil:
-		r.miss(line(f), what, "its content is compressed or not given")
+		r.Miss(line(f), what, "its content is compressed or not given")
 		return
 	case c.Get("inline") != nil:
 		out.content = text(c, "inline")
 	default:
 		content, err := dataURL(text(c, "source"))
 		if err != nil {
-			r.miss(line(f), what, err.Error())
+			r.Miss(line(f), what, err.Error())
 			return
 		}
 		out.content = content
@@ -192,49 +193,49 @@ var talosReasons = map[string]string{
 // readTalos reads the machine configuration of Talos: what it says to the kernel, and
 // servers of names and time.
 func readTalos(r *reading) {
-	v := r.document()
-	r.rest(v, "", map[string]string{"cluster": talosReasons["kubelet"]}, "version", "debug", "persist", "machine")
+	v := r.Document()
+	r.Rest(v, "", map[string]string{"cluster": talosReasons["kubelet"]}, "version", "debug", "persist", "machine")
 	m := v.Get("machine")
 	if m == nil {
 		return
 	}
-	r.each(m, "sysctls", func(key string, value *tree.Value) { r.sysctl(line(value), "sysctl "+key, key, value.Text, false) })
-	r.each(m, "sysfs", func(key string, value *tree.Value) {
+	r.Each(m, "sysctls", func(key string, value *tree.Value) { r.sysctl(line(value), "sysctl "+key, key, value.Text, false) })
+	r.Each(m, "sysfs", func(key string, value *tree.Value) {
 		if value.Kind != tree.Scalar {
-			r.miss(line(value), "sysfs "+key, "it is not a text")
+			r.Miss(line(value), "sysfs "+key, "it is not a text")
 			return
 		}
 		r.sysfs(line(value), "sysfs "+key, "/sys/"+strings.ReplaceAll(key, ".", "/"), value.Text)
 	})
 	if k := m.Get("kernel"); k != nil {
-		r.entries(k, "modules", func(e *tree.Value) {
+		r.Entries(k, "modules", func(e *tree.Value) {
 			r.loaded(line(e), "module "+text(e, "name"), text(e, "name"))
-			for _, option := range r.texts(e, "parameters") {
+			for _, option := range r.Texts(e, "parameters") {
 				r.moduleOption(line(e), "module "+text(e, "name"), text(e, "name"), option)
 			}
-			r.rest(e, "module", nil, "name", "parameters")
+			r.Rest(e, "module", nil, "name", "parameters")
 		})
-		r.rest(k, "kernel", nil, "modules")
+		r.Rest(k, "kernel", nil, "modules")
 	}
 	if i := m.Get("install"); i != nil {
-		r.entries(i, "extraKernelArgs", func(a *tree.Value) {
+		r.Entries(i, "extraKernelArgs", func(a *tree.Value) {
 			if strings.HasPrefix(a.Text, "-") {
-				r.miss(line(a), "kernel argument "+a.Text, "it takes an argument away: a kernel has those of the site and no others")
+				r.Miss(line(a), "kernel argument "+a.Text, "it takes an argument away: a kernel has those of the site and no others")
 				return
 			}
 			r.kernelArg(line(a), "kernel argument "+a.Text, a.Text)
 		})
-		r.rest(i, "install", map[string]string{"disk": "see layer.stateDisk", "image": "write layer"}, "extraKernelArgs")
+		r.Rest(i, "install", map[string]string{"disk": "see layer.stateDisk", "image": "write layer"}, "extraKernelArgs")
 	}
 	if n := m.Get("network"); n != nil {
-		r.entries(n, "nameservers", func(a *tree.Value) { r.network(line(a), "nameserver "+a.Text, "dns", a.Text) })
-		r.rest(n, "network", map[string]string{"hostname": cloudReasons["hostname"], "interfaces": "write network.interfaces"}, "nameservers")
+		r.Entries(n, "nameservers", func(a *tree.Value) { r.network(line(a), "nameserver "+a.Text, "dns", a.Text) })
+		r.Rest(n, "network", map[string]string{"hostname": cloudReasons["hostname"], "interfaces": "write network.interfaces"}, "nameservers")
 	}
 	if t := m.Get("time"); t != nil {
-		r.entries(t, "servers", func(a *tree.Value) { r.network(line(a), "time server "+a.Text, "ntp", a.Text) })
-		r.rest(t, "time", nil, "servers")
+		r.Entries(t, "servers", func(a *tree.Value) { r.network(line(a), "time server "+a.Text, "ntp", a.Text) })
+		r.Rest(t, "time", nil, "servers")
 	}
-	r.rest(m, "machine", talosReasons, "sysctls", "sysfs", "kernel", "install", "network", "time")
+	r.Rest(m, "machine", talosReasons, "sysctls", "sysfs", "kernel", "install", "network", "time")
 }
 
 // cloudReasons say where a site has what cloud-config says elsewhere.
@@ -250,9 +251,9 @@ var cloudReasons = map[string]string{
 
 // readCloudConfig reads the YAML of cloud-init.
 func readCloudConfig(r *reading) {
-	v := r.document()
-	r.entries(v, "users", r.cloudUser)
-	r.entries(v, "packages", func(p *tree.Value) {
+	v := r.Document()
+	r.Entries(v, "users", r.cloudUser)
+	r.Entries(v, "packages", func(p *tree.Value) {
 		value := map[string]any{}
 		switch {
 		case p.Kind == tree.Scalar:
@@ -260,37 +261,37 @@ func readCloudConfig(r *reading) {
 		case len(p.List) == 2 && p.List[0].Kind == tree.Scalar:
 			value["name"], value["version"] = p.List[0].Text, p.List[1].Text
 		default:
-			r.miss(line(p), "packages", "it is neither a name nor a name and a version")
+			r.Miss(line(p), "packages", "it is neither a name nor a name and a version")
 			return
 		}
-		r.take(line(p), "package "+value["name"].(string), "apt", "package "+value["name"].(string), []string{"packages", "+"}, value)
+		r.Take(line(p), "package "+value["name"].(string), "apt", "package "+value["name"].(string), []string{"packages", "+"}, value)
 	})
-	r.entries(v, "write_files", r.cloudFile)
-	r.entries(v, "mounts", func(m *tree.Value) {
+	r.Entries(v, "write_files", r.cloudFile)
+	r.Entries(v, "mounts", func(m *tree.Value) {
 		fields := plain.Each(m.List, func(f *tree.Value) string { return strings.ReplaceAll(f.Text, " ", `\040`) })
 		if len(m.List) == 0 || slices.ContainsFunc(m.List, func(f *tree.Value) bool { return f.Text == "" }) {
-			r.miss(line(m), "mounts", "it takes a mount away, or leaves a field empty")
+			r.Miss(line(m), "mounts", "it takes a mount away, or leaves a field empty")
 			return
 		}
 		blank := func(c rune) bool { return c != ' ' && unicode.IsSpace(c) }
 		if strings.HasPrefix(fields[0], "#") || slices.ContainsFunc(fields, func(f string) bool { return strings.ContainsFunc(f, blank) }) {
-			r.miss(line(m), "mounts", "fstab has a comment there, or more fields or lines")
+			r.Miss(line(m), "mounts", "fstab has a comment there, or more fields or lines")
 			return
 		}
-		in := &reading{name: r.name, data: strings.Join(fields, " ")}
+		in := &reading{&coverage.Reading{Name: r.Name, Data: strings.Join(fields, " ")}}
 		readFstab(in)
-		for _, p := range in.items {
+		for _, p := range in.Items {
 			p.Line.Line = line(m)
 		}
-		r.items = append(r.items, in.items...)
+		r.Items = append(r.Items, in.Items...)
 	})
-	r.rest(v, "", cloudReasons, "users", "packages", "write_files", "mounts")
+	r.Rest(v, "", cloudReasons, "users", "packages", "write_files", "mounts")
 }
 
 func (r *reading) cloudUser(u *tree.Value) {
 	switch {
 	case u.Kind == tree.Scalar && u.Text == "default":
-		r.miss(line(u), "user default", "only the image knows who that is")
+		r.Miss(line(u), "user default", "only the image knows who that is")
 		return
 	case u.Kind == tree.Scalar:
 		r.account(line(u), account{name: u.Text})
@@ -299,12 +300,12 @@ func (r *reading) cloudUser(u *tree.Value) {
 	name := text(u, "name")
 	for _, key := range []string{"expiredate", "inactive"} {
 		if u.Get(key) != nil {
-			r.miss(line(u), "user "+name, "it has "+key+", and accounts of a site do not expire by a date")
+			r.Miss(line(u), "user "+name, "it has "+key+", and accounts of a site do not expire by a date")
 			return
 		}
 	}
 	a := account{name: name, uid: text(u, "uid"), shell: text(u, "shell"),
-		keys: r.texts(u, "ssh_authorized_keys"), groups: r.words(u, "groups")}
+		keys: r.Texts(u, "ssh_authorized_keys"), groups: r.Words(u, "groups")}
 	if hash := first(u, "hashed_passwd", "passwd"); hash != "" && untrue(u.Get("lock_passwd")) {
 		a.password = hash
 	} else if hash != "" {
@@ -315,7 +316,7 @@ func (r *reading) cloudUser(u *tree.Value) {
 	}
 	a.sudo, a.without = cloudSudo(u.Get("sudo"), a.without)
 	r.account(line(u), a)
-	r.rest(u, "user "+name, map[string]string{
+	r.Rest(u, "user "+name, map[string]string{
 		"plain_text_passwd": "a site has hashes: mkpasswd makes one", "ssh_import_id": "an import fetches nothing: write the keys",
 		"gecos": "accounts have no comment",
 	}, "name", "passwd", "hashed_passwd", "lock_passwd", "uid", "shell", "ssh_authorized_keys", "ssh_redirect_user", "groups", "sudo")
@@ -356,14 +357,14 @@ func (r *reading) cloudFile(f *tree.Value) {
 	out := file{path: text(f, "path"), content: text(f, "content"), mode: octal(f, "permissions"), appends: truth(f, "append")}
 	what := "file " + out.path
 	if c := f.Get("content"); c != nil && len(c.List)+len(c.Fields) > 0 {
-		r.miss(line(f), what, "its content is not a text")
+		r.Miss(line(f), what, "its content is not a text")
 		return
 	}
 	if f.Get("source") != nil {
-		r.miss(line(f), what, "its content is at "+text(f.Get("source"), "uri")+": an import fetches nothing")
+		r.Miss(line(f), what, "its content is at "+text(f.Get("source"), "uri")+": an import fetches nothing")
 		return
 	}
-	r.rest(f, what, map[string]string{"defer": "files are there before services start"}, "path", "content",
+	r.Rest(f, what, map[string]string{"defer": "files are there before services start"}, "path", "content",
 		"permissions", "owner", "encoding", "append")
 	out.owner, out.group, _ = strings.Cut(text(f, "owner"), ":")
 	switch encoding := text(f, "encoding"); encoding {
@@ -371,12 +372,12 @@ func (r *reading) cloudFile(f *tree.Value) {
 	case "b64", "base64":
 		raw, err := base64.StdEncoding.DecodeString(out.content)
 		if err != nil {
-			r.miss(line(f), what, err.Error())
+			r.Miss(line(f), what, err.Error())
 			return
 		}
 		out.content = string(raw)
 	default:
-		r.miss(line(f), what, "its content is compressed ("+encoding+")")
+		r.Miss(line(f), what, "its content is compressed ("+encoding+")")
 		return
 	}
 	r.file(line(f), out)

@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/caisson-os/caisson/internal/plain"
+	"github.com/caisson-os/caisson/spec/site/convert/coverage"
 )
 
 // kind is one kind of file: what it is called, what gives it away, how it is read.
@@ -119,8 +120,8 @@ func mostly(pattern string) func(string) bool {
 	return func(text string) bool {
 		form := regexp.MustCompile(pattern)
 		fits, all := 0, 0
-		r := reading{data: text}
-		r.lines("#;", func(_ int, line string) {
+		r := coverage.Reading{Data: text}
+		r.Lines("#;", func(_ int, line string) {
 			before, _, _ := strings.Cut(line, " #")
 			all++
 			if form.MatchString(strings.TrimSpace(before)) {
@@ -134,7 +135,7 @@ func mostly(pattern string) func(string) bool {
 // empty reports whether a file says nothing: blank lines and comments alone.
 func empty(data []byte) bool {
 	n := 0
-	r := reading{data: string(data)}
-	r.lines("#;", func(int, string) { n++ })
+	r := coverage.Reading{Data: string(data)}
+	r.Lines("#;", func(int, string) { n++ })
 	return n == 0
 }

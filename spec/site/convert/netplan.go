@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/caisson-os/caisson/internal/plain"
+	"github.com/caisson-os/caisson/spec/site/convert/coverage"
 	"github.com/caisson-os/caisson/spec/site/tree"
 )
 
@@ -24,31 +25,31 @@ var bondWords = map[string]string{"mode": "mode", "lacp-rate": "lacpRate", "min-
 
 // readNetplan reads netplan(5), also as cloud-init has it in network-config.
 func readNetplan(r *reading) {
-	v := r.document()
+	v := r.Document()
 	if n := v.Get("network"); n != nil {
-		r.rest(v, "", nil, "network")
+		r.Rest(v, "", nil, "network")
 		v = n
 	}
 	const all = "a site has cards, bonds and VLANs"
 	others := map[string]string{"bridges": all, "wifis": all, "tunnels": all, "vrfs": all, "dummy-devices": all}
-	r.rest(v, "", others, "version", "renderer", "ethernets", "bonds", "vlans")
+	r.Rest(v, "", others, "version", "renderer", "ethernets", "bonds", "vlans")
 	if word := text(v, "version"); word != "2" {
-		r.miss(line(v), "version", "only version 2 is read")
+		r.Miss(line(v), "version", "only version 2 is read")
 		return
 	}
 	if word := text(v, "renderer"); word != "" && word != "networkd" {
-		r.miss(line(v.Get("renderer")), "renderer", "nodes have systemd-networkd")
+		r.Miss(line(v.Get("renderer")), "renderer", "nodes have systemd-networkd")
 	}
-	n := netplan{reading: r, ethernets: v.Get("ethernets"), members: map[string]*parsed{}}
-	r.each(v, "bonds", func(id string, b *tree.Value) {
-		cards := n.texts(b, "interfaces")
+	n := netplan{reading: r, ethernets: v.Get("ethernets"), members: map[string]*coverage.Item{}}
+	r.Each(v, "bonds", func(id string, b *tree.Value) {
+		cards := n.Texts(b, "interfaces")
 		p := n.bond(id, b, cards)
 		for _, m := range cards {
 			n.members[m] = p
 		}
 	})
-	r.each(v, "ethernets", n.ethernet)
-	r.each(v, "vlans", func(id string, v *tree.Value) {
+	r.Each(v, "ethernets", n.ethernet)
+	r.Each(v, "vlans", func(id string, v *tree.Value) {
 		i := iface{name: id, value: map[string]any{"name": id, "vlan": map[string]any{"id": text(v, "id"), "on": text(v, "link")}}}
 		n.take(v, i, "id", "link")
 	})
@@ -58,7 +59,7 @@ func readNetplan(r *reading) {
 type netplan struct {
 	*reading
 	ethernets *tree.Value
-	members   map[string]*parsed // bonds by the id of their cards
+	members   map[string]*coverage.Item // bonds by the id of their cards
 }
 
 // mac is the hardware address by which a card is found, or "".
@@ -73,20 +74,20 @@ func (n *netplan) ethernet(id string, e *tree.Value) {
 	bond, isMember := n.members[id]
 	switch {
 	case isMember:
-		n.item(line(e), "interface "+id).of = bond
-		n.rest(e, id, map[string]string{"set-name": netplanReasons["set-name"]}, "match")
+		n.Item(line(e), "interface "+id).Of = bond
+		n.Rest(e, id, map[string]string{"set-name": netplanReasons["set-name"]}, "match")
 	case match != nil && n.mac(id) == "" || text(match, "driver") != "":
-		n.miss(line(e), "interface "+id, "a site names interfaces by mac or name, it does not match them")
+		n.Miss(line(e), "interface "+id, "a site names interfaces by mac or name, it does not match them")
 	default:
 		n.take(e, i, "match")
 	}
 }
 
-func (n *netplan) bond(id string, b *tree.Value, cards []string) *parsed {
+func (n *netplan) bond(id string, b *tree.Value, cards []string) *coverage.Item {
 	bond := map[string]any{"mode": "balance-rr"}
 	for _, m := range cards {
 		if n.mac(m) == "" {
-			p := n.item(line(b), "interface "+id)
+			p := n.Item(line(b), "interface "+id)
 			p.Why = "a site finds members by hardware address, and " + m + " has no match.macaddress in this file"
 			return p
 		}
@@ -103,13 +104,13 @@ func (n *netplan) bond(id string, b *tree.Value, cards []string) *parsed {
 			bond["primary"] = card
 		}
 		why := map[string]string{"mii-monitor-interval": "a site looks at links each 100 ms"}
-		n.rest(p, id+".parameters", why, "mode", "lacp-rate", "min-links", "transmit-hash-policy", "primary")
+		n.Rest(p, id+".parameters", why, "mode", "lacp-rate", "min-links", "transmit-hash-policy", "primary")
 	}
 	return n.take(b, iface{name: id, value: map[string]any{"name": id, "bond": bond}}, "interfaces", "parameters")
 }
 
 // take takes an entry with what all have. Known are keys that were read already.
-func (n *netplan) take(e *tree.Value, i iface, known ...string) *parsed {
+func (n *netplan) take(e *tree.Value, i iface, known ...string) *coverage.Item {
 	p := n.iface(line(e), "interface "+i.name, i)
 	i.dhcp(truth(e, "dhcp4"), truth(e, "dhcp6"))
 	if mtu := text(e, "mtu"); mtu != "" {
@@ -123,42 +124,42 @@ func (n *netplan) take(e *tree.Value, i iface, known ...string) *parsed {
 			i.route("", via, "")
 		}
 	}
-	n.entries(e, "addresses", func(a *tree.Value) {
+	n.Entries(e, "addresses", func(a *tree.Value) {
 		if a.Kind == tree.Scalar {
 			i.add("addresses", a.Text)
 		} else { // a label, a lifetime
-			n.miss(line(a), i.name+".addresses", "an address of a site has no options")
+			n.Miss(line(a), i.name+".addresses", "an address of a site has no options")
 		}
 	})
-	n.entries(e, "routes", func(t *tree.Value) {
+	n.Entries(e, "routes", func(t *tree.Value) {
 		if text(t, "to") == "" {
-			n.miss(line(t), i.name+".routes", "it does not say where to")
+			n.Miss(line(t), i.name+".routes", "it does not say where to")
 			return
 		}
 		for _, f := range t.Fields {
 			if !slices.Contains([]string{"to", "via", "metric", "on-link"}, f.Key) || f.Val.Kind != tree.Scalar {
-				n.miss(line(t), i.name+".routes", "a route of a site has no such "+f.Key)
+				n.Miss(line(t), i.name+".routes", "a route of a site has no such "+f.Key)
 				return
 			}
 		}
 		if word := text(t, "on-link"); word != "" {
 			if no := i.noOnLink("on-link", word, text(t, "via")); no != "" {
-				n.miss(line(t), i.name+".routes", "a route of a site has no "+no)
+				n.Miss(line(t), i.name+".routes", "a route of a site has no "+no)
 				return
 			}
 		}
 		i.route(text(t, "to"), text(t, "via"), text(t, "metric"))
 	})
 	if ns := e.Get("nameservers"); ns != nil {
-		for _, word := range n.texts(ns, "addresses") {
+		for _, word := range n.Texts(ns, "addresses") {
 			n.network(line(ns), i.name+".nameservers", "dns", word)
 		}
-		for _, word := range n.texts(ns, "search") {
+		for _, word := range n.Texts(ns, "search") {
 			n.network(line(ns), i.name+".nameservers", "search", word)
 		}
-		n.rest(ns, i.name+".nameservers", nil, "addresses", "search")
+		n.Rest(ns, i.name+".nameservers", nil, "addresses", "search")
 	}
-	n.rest(e, i.name, netplanReasons, append(known, "dhcp4", "dhcp6", "mtu", "optional",
+	n.Rest(e, i.name, netplanReasons, append(known, "dhcp4", "dhcp6", "mtu", "optional",
 		"gateway4", "gateway6", "addresses", "routes", "nameservers")...)
 	return p
 }
@@ -182,12 +183,12 @@ func readInterfaces(r *reading) {
 	stanzas, names := map[string][]*stanza{}, []string{}
 	var last *stanza
 	var starts []setting // a name each
-	r.lines("#", func(n int, line string) {
+	r.Lines("#", func(n int, line string) {
 		f := strings.Fields(line)
 		switch word := f[0]; {
 		case strings.HasSuffix(line, "\\"):
 			last = nil
-			r.miss(n, line, "a line that the next one continues is not read: join them")
+			r.Miss(n, line, "a line that the next one continues is not read: join them")
 		case word == "iface" && len(f) == 4 && (f[2] == "inet" || f[2] == "inet6"):
 			last = &stanza{n: n, line: line, name: f[1], family: f[2], method: f[3]}
 			if stanzas[last.name] == nil {
@@ -201,33 +202,33 @@ func readInterfaces(r *reading) {
 			}
 		case slices.Contains([]string{"source", "source-directory"}, word):
 			last = nil
-			r.miss(n, line, "import those files, too")
+			r.Miss(n, line, "import those files, too")
 		case slices.Contains([]string{"iface", "auto", "mapping", "template", "rename", "no-auto-down", "no-scripts"}, word):
 			last = nil
-			r.miss(n, line, "it has no counterpart in a site")
+			r.Miss(n, line, "it has no counterpart in a site")
 		case last != nil:
 			last.options = append(last.options, setting{n: n, line: line, key: strings.ReplaceAll(word, "_", "-"),
 				value: strings.TrimSpace(line[len(word):])})
 		default:
-			r.miss(n, line, "it belongs to something that is not taken")
+			r.Miss(n, line, "it belongs to something that is not taken")
 		}
 	})
-	taken := map[string]*parsed{}
+	taken := map[string]*coverage.Item{}
 	for _, name := range names {
 		atBoot := slices.ContainsFunc(starts, func(s setting) bool { return s.key == name })
 		taken[name] = r.ifupdown(stanzas[name], atBoot)
 	}
 	for _, s := range starts {
 		if p := taken[s.key]; p != nil {
-			r.item(s.n, s.line).of = p
+			r.Item(s.n, s.line).Of = p
 		} else {
-			r.miss(s.n, s.line, s.key+" is not taken")
+			r.Miss(s.n, s.line, s.key+" is not taken")
 		}
 	}
 }
 
 // ifupdown takes an interface whole, or says of each of its lines why not.
-func (r *reading) ifupdown(stanzas []*stanza, atBoot bool) *parsed {
+func (r *reading) ifupdown(stanzas []*stanza, atBoot bool) *coverage.Item {
 	first, why := stanzas[0], ""
 	for _, s := range stanzas {
 		switch {
@@ -245,9 +246,9 @@ func (r *reading) ifupdown(stanzas []*stanza, atBoot bool) *parsed {
 	}
 	if why != "" {
 		for _, s := range stanzas {
-			r.miss(s.n, s.line, why)
+			r.Miss(s.n, s.line, why)
 			for _, o := range s.options {
-				r.miss(o.n, o.line, why)
+				r.Miss(o.n, o.line, why)
 			}
 		}
 		return nil
@@ -261,11 +262,11 @@ func (r *reading) ifupdown(stanzas []*stanza, atBoot bool) *parsed {
 	for _, s := range stanzas {
 		v4, v6 = v4 || s.method == "dhcp" && s.family == "inet", v6 || s.method == "dhcp" && s.family == "inet6"
 		if s != first {
-			r.item(s.n, s.line).of = p
+			r.Item(s.n, s.line).Of = p
 		}
 		for _, o := range s.options {
 			if r.ifupdownLine(&i, s, o) {
-				r.item(o.n, o.line).of = p
+				r.Item(o.n, o.line).Of = p
 			}
 		}
 	}
@@ -286,7 +287,7 @@ func (r *reading) ifupdownLine(i *iface, s *stanza, o setting) bool {
 		i.value["vlan"] = map[string]any{"id": s.name[len(strings.TrimRight(s.name, "0123456789")):], "on": o.value}
 	case "netmask", "broadcast", "network", "metric": // of the address and the gateway
 		if s.option("address") == "" || o.key == "metric" && s.option("gateway") == "" {
-			r.miss(o.n, o.line, "it is of nothing that is taken")
+			r.Miss(o.n, o.line, "it is of nothing that is taken")
 			return false
 		}
 	case "dns-nameservers", "dns-nameserver", "dns-search", "dns-domain":
@@ -299,10 +300,10 @@ func (r *reading) ifupdownLine(i *iface, s *stanza, o setting) bool {
 		}
 		return o.value == ""
 	case "up", "post-up", "pre-up", "down", "post-down", "pre-down":
-		r.miss(o.n, o.line, "a command has no place in a network: write routes, sysctl, or a unit")
+		r.Miss(o.n, o.line, "a command has no place in a network: write routes, sysctl, or a unit")
 		return false
 	default:
-		r.miss(o.n, o.line, "it has no counterpart in a site")
+		r.Miss(o.n, o.line, "it has no counterpart in a site")
 		return false
 	}
 	return true

@@ -11,6 +11,7 @@ import (
 
 	"github.com/caisson-os/caisson/internal/plain"
 	"github.com/caisson-os/caisson/spec"
+	"github.com/caisson-os/caisson/spec/site/convert/coverage"
 	"github.com/caisson-os/caisson/spec/site/module"
 )
 
@@ -47,14 +48,14 @@ func readLink(r *reading) {
 				several = strings.ContainsAny(name, "*?[ !")
 			case sec.name == "Match" && s.key == "OriginalName":
 			case sec.name == "Match":
-				r.miss(s.n, s.line, "a site names interfaces, it does not match them")
+				r.Miss(s.n, s.line, "a site names interfaces, it does not match them")
 			case sec.name == "Link" && s.key == "Name":
 				name, several = s.value, false
-				r.miss(s.n, s.line, "names are not given by a site; the features are taken under this name")
+				r.Miss(s.n, s.line, "names are not given by a site; the features are taken under this name")
 			case sec.name == "Link":
 				settings = append(settings, s)
 			default:
-				r.miss(s.n, s.line, "section ["+sec.name+"] has no counterpart")
+				r.Miss(s.n, s.line, "section ["+sec.name+"] has no counterpart")
 			}
 		}
 	}
@@ -63,15 +64,15 @@ func readLink(r *reading) {
 		on := strings.ToLower(s.value)
 		switch {
 		case feature == "":
-			r.miss(s.n, s.line, "it is not an offload feature")
+			r.Miss(s.n, s.line, "it is not an offload feature")
 		case name == "" || several:
-			r.miss(s.n, s.line, "the file does not match one interface by name: [Match] OriginalName= or [Link] Name=")
+			r.Miss(s.n, s.line, "the file does not match one interface by name: [Match] OriginalName= or [Link] Name=")
 		case on == "yes" || on == "true" || on == "on" || on == "1":
 			r.feature(s.n, s.line, name, feature, "on")
 		case on == "no" || on == "false" || on == "off" || on == "0":
 			r.feature(s.n, s.line, name, feature, "off")
 		default:
-			r.miss(s.n, s.line, "its value is neither yes nor no")
+			r.Miss(s.n, s.line, "its value is neither yes nor no")
 		}
 	}
 }
@@ -79,7 +80,7 @@ func readLink(r *reading) {
 // readEthtool reads what ethtool -k printed, or lines of ethtool -K.
 func readEthtool(r *reading) {
 	nic := ""
-	r.lines("#", func(n int, line string) {
+	r.Lines("#", func(n int, line string) {
 		if rest, ok := strings.CutPrefix(line, "Features for "); ok {
 			nic = strings.TrimSuffix(rest, ":")
 			return
@@ -92,11 +93,11 @@ func readEthtool(r *reading) {
 		feature, state, ok := strings.Cut(line, ": ")
 		switch {
 		case !ok || nic == "":
-			r.miss(n, line, "it is neither ethtool -k's nor ethtool -K's")
+			r.Miss(n, line, "it is neither ethtool -k's nor ethtool -K's")
 		case strings.Contains(state, "[fixed]"):
-			r.miss(n, line, "the driver does not let it be changed")
+			r.Miss(n, line, "the driver does not let it be changed")
 		case strings.Contains(state, "[requested"):
-			r.miss(n, line, "it could not be set as requested, so what is meant is not clear")
+			r.Miss(n, line, "it could not be set as requested, so what is meant is not clear")
 		default:
 			r.feature(n, line, nic, feature, strings.TrimSpace(state))
 		}
@@ -105,12 +106,12 @@ func readEthtool(r *reading) {
 
 func (r *reading) ethtoolCommand(n int, line string, words []string) {
 	if words[1] != "-K" && words[1] != "--features" && words[1] != "--offload" {
-		r.miss(n, line, "only offload features (-K) are taken")
+		r.Miss(n, line, "only offload features (-K) are taken")
 		return
 	}
 	pairs := words[3:]
 	if len(pairs) == 0 || len(pairs)%2 != 0 {
-		r.miss(n, line, "features and values do not pair")
+		r.Miss(n, line, "features and values do not pair")
 		return
 	}
 	for i := 0; i < len(pairs); i += 2 {
@@ -120,7 +121,7 @@ func (r *reading) ethtoolCommand(n int, line string, words []string) {
 
 func (r *reading) feature(n int, line, nic, feature, state string) {
 	feature = module.FeatureName(feature)
-	r.take(n, line, "ethtool", nic+" "+feature, []string{nic, feature}, state)
+	r.Take(n, line, "ethtool", nic+" "+feature, []string{nic, feature}, state)
 }
 
 // iface is an interface, whatever tool describes it.
@@ -187,22 +188,14 @@ func (i *iface) route(to, via, metric string) {
 }
 
 // iface takes an interface.
-func (r *reading) iface(n int, line string, i iface) *parsed {
-	return r.take(n, line, machine, "interface "+i.name, []string{"network", "interfaces", appended}, i.value)
+func (r *reading) iface(n int, line string, i iface) *coverage.Item {
+	return r.Take(n, line, coverage.Machine, "interface "+i.name, []string{"network", "interfaces", appended}, i.value)
 }
 
 // network takes a resolver, a domain or a time server, which a site has for all interfaces.
 func (r *reading) network(n int, line, key, value string) {
-	r.take(n, line, machine, key+" "+value, []string{"network", key, appended}, value)
+	r.Take(n, line, coverage.Machine, key+" "+value, []string{"network", key, appended}, value)
 }
-
-func (p *parsed) isInterface() bool {
-	return p.Taken && p.module == machine && len(p.path) > 1 && p.path[1] == "interfaces"
-}
-
-// siteHead makes a part of a site one that can be looked at.
-const siteHead = "apiVersion: caisson.dev/v1alpha1\nkind: Site\nmetadata: {name: x}\nregistry: oci:x\nnodes: [{name: x}]\n" +
-	"layer: {base: {debian: {suite: trixie}}, kernel: {package: linux-image-amd64}}\n"
 
 // readNetworkd reads systemd.network(5): the settings of a card that is named.
 func readNetworkd(r *reading) {
@@ -216,14 +209,14 @@ func readNetworkd(r *reading) {
 	})
 	for _, s := range sections {
 		if s.name == "NetDev" {
-			r.whole("other files say the rest of it: write an entry of network.interfaces with bond: or vlan:")
+			r.Whole("other files say the rest of it: write an entry of network.interfaces with bond: or vlan:")
 			return
 		}
 		for _, l := range s.lines {
 			switch key := map[string]string{"Name": "name", "MACAddress": "mac", "PermanentMACAddress": "mac"}[l.key]; {
 			case s.name != "Match":
 			case key == "" || strings.ContainsAny(l.value, "*?[ !"):
-				r.whole("a site names interfaces, it does not match them by " + l.line)
+				r.Whole("a site names interfaces, it does not match them by " + l.line)
 				return
 			default:
 				at, text, i.name, i.value[key] = l.n, l.line, l.value, l.value
@@ -241,7 +234,7 @@ func readNetworkd(r *reading) {
 				continue
 			}
 			if l.n != at {
-				r.item(l.n, l.line).of = p
+				r.Item(l.n, l.line).Of = p
 			}
 		}
 	}
@@ -252,7 +245,7 @@ func (r *reading) wraps(sections []section) bool {
 	for _, s := range sections {
 		for _, l := range s.lines {
 			if strings.HasSuffix(l.line, `\`) {
-				r.whole(fmt.Sprintf("line %d goes on in the next one: join them", l.n))
+				r.Whole(fmt.Sprintf("line %d goes on in the next one: join them", l.n))
 				return true
 			}
 		}
@@ -263,7 +256,7 @@ func (r *reading) wraps(sections []section) bool {
 // networkdLine puts a line into an interface, or accounts for it and returns false.
 func (r *reading) networkdLine(i *iface, section string, l setting) bool {
 	if l.value == "" {
-		r.miss(l.n, l.line, "it is empty, which takes away what was said before")
+		r.Miss(l.n, l.line, "it is empty, which takes away what was said before")
 		return false
 	}
 	switch section + " " + l.key {
@@ -274,14 +267,14 @@ func (r *reading) networkdLine(i *iface, section string, l setting) bool {
 		case denies(l.value):
 			i.value["optional"] = true
 		case !flag(l.value):
-			r.miss(l.n, l.line, "a site says optional: true, or nothing")
+			r.Miss(l.n, l.line, "a site says optional: true, or nothing")
 			return false
 		}
 	case "Network DHCP":
 		v4, v6 := slices.Contains([]string{"ipv4", "v4"}, l.value), slices.Contains([]string{"ipv6", "v6"}, l.value)
 		both := flag(l.value) || l.value == "both"
 		if !v4 && !v6 && !both && !denies(l.value) && l.value != "none" {
-			r.miss(l.n, l.line, "it is neither yes, no, ipv4 nor ipv6")
+			r.Miss(l.n, l.line, "it is neither yes, no, ipv4 nor ipv6")
 			return false
 		}
 		delete(i.value, "dhcp")
@@ -296,17 +289,17 @@ func (r *reading) networkdLine(i *iface, section string, l setting) bool {
 		}
 		return false
 	case "Network Bond", "Network VLAN":
-		r.miss(l.n, l.line, "write an entry of network.interfaces with "+strings.ToLower(l.key)+":")
+		r.Miss(l.n, l.line, "write an entry of network.interfaces with "+strings.ToLower(l.key)+":")
 		return false
 	default:
-		r.miss(l.n, l.line, "it has no counterpart in a site")
+		r.Miss(l.n, l.line, "it has no counterpart in a site")
 		return false
 	}
 	return true
 }
 
 // networkdRoute takes a section [Route], unless it says what a site cannot.
-func (r *reading) networkdRoute(p *parsed, i *iface, s section) {
+func (r *reading) networkdRoute(p *coverage.Item, i *iface, s section) {
 	said := map[string]string{}
 	unknown := ""
 	for _, l := range s.lines {
@@ -326,9 +319,9 @@ func (r *reading) networkdRoute(p *parsed, i *iface, s section) {
 	}
 	for _, l := range s.lines {
 		if unknown != "" {
-			r.miss(l.n, l.line, "a route of a site has no "+unknown)
+			r.Miss(l.n, l.line, "a route of a site has no "+unknown)
 		} else {
-			r.item(l.n, l.line).of = p
+			r.Item(l.n, l.line).Of = p
 		}
 	}
 }

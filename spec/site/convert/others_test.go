@@ -15,6 +15,7 @@ import (
 	"testing/fstest"
 
 	"github.com/caisson-os/caisson/spec/site"
+	"github.com/caisson-os/caisson/spec/site/convert/coverage"
 )
 
 // others are files of other configurators and of hosts, each with the kind that it is taken
@@ -158,7 +159,7 @@ func TestOthers(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		got, err := json.Marshal(r.parts())
+		got, err := json.Marshal(r.Parts())
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -187,12 +188,12 @@ func TestWordsOfLines(t *testing.T) {
 	word := regexp.MustCompile(`[^\s=\[\]]+`)
 	// What says nothing: comments, but #include, names of sections that have a type.
 	nothing := regexp.MustCompile(`^\s*($|#([^i]|$))|^(summary=|  more$|\[(more|off|vm)\])`)
-	outcome := func(name, kind string, lines []string) (string, []Line) {
+	outcome := func(name, kind string, lines []string) (string, []coverage.Line) {
 		r, err := Import([]File{{Name: name, Kind: kind, Data: []byte(strings.Join(lines, "\n"))}})
 		if err != nil {
 			t.Fatal(err)
 		}
-		out, err := json.Marshal(r.parts())
+		out, err := json.Marshal(r.Parts())
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -209,10 +210,10 @@ func TestWordsOfLines(t *testing.T) {
 			continue
 		}
 		lines := strings.Split(c.text, "\n")
-		had, coverage := outcome(c.name, c.kind, lines)
+		had, covered := outcome(c.name, c.kind, lines)
 		for n, was := range lines {
 			// A whole file or a paragraph that is not taken has one reason.
-			of := slices.IndexFunc(coverage, func(l Line) bool {
+			of := slices.IndexFunc(covered, func(l coverage.Line) bool {
 				return l.Line <= n+1 && l.Why != "" && !l.Taken && (l.Text == "the whole file" || strings.Contains(lines[l.Line-1], ": "))
 			})
 			if nothing.MatchString(was) || of >= 0 {
@@ -235,17 +236,17 @@ func TestWordsOfLines(t *testing.T) {
 }
 
 // parsesAsIncluded holds a result to what a site makes of it.
-func parsesAsIncluded(t *testing.T, r *Result) {
+func parsesAsIncluded(t *testing.T, r *coverage.Result) {
 	t.Helper()
 	var b bytes.Buffer
 	if err := r.WriteYAML(&b); err != nil {
 		t.Fatal(err)
 	}
-	root := fstest.MapFS{"site.yaml": {Data: []byte(siteHead + "values: [values.yaml]\n")}, "values.yaml": {Data: []byte("conf: {}\n")}, "imported.yaml": {Data: b.Bytes()}}
+	root := fstest.MapFS{"site.yaml": {Data: []byte(coverage.SiteHead + "values: [values.yaml]\n")}, "values.yaml": {Data: []byte("conf: {}\n")}, "imported.yaml": {Data: b.Bytes()}}
 	if bytes.Contains(b.Bytes(), []byte("apiVersion:")) {
-		root["site.yaml"].Data = []byte(siteHead + "include: [imported.yaml]\n")
+		root["site.yaml"].Data = []byte(coverage.SiteHead + "include: [imported.yaml]\n")
 	} else {
-		root["site.yaml"].Data = []byte(siteHead + "values: [imported.yaml]\n")
+		root["site.yaml"].Data = []byte(coverage.SiteHead + "values: [imported.yaml]\n")
 	}
 	if _, found := site.Parse(root, "site.yaml"); found.Err() != nil {
 		t.Errorf("%v\n%s", found.Problems, b.String())

@@ -30,17 +30,17 @@ func readTuned(r *reading) {
 			take := tunedPlugins[plugin]
 			switch {
 			case plugin == "main" && (l.key == "summary" || l.key == "description"), l.key == "type" && take != nil, l.key == "enabled" && !off:
-				r.item(l.n, l.line).Taken = true // it says nothing to a machine
+				r.Item(l.n, l.line).Taken = true // it says nothing to a machine
 			case plugin == "main" && l.key == "include":
-				r.miss(l.n, l.line, "import that profile, too, before this one")
+				r.Miss(l.n, l.line, "import that profile, too, before this one")
 			case off:
-				r.miss(l.n, l.line, "its section is not enabled")
+				r.Miss(l.n, l.line, "its section is not enabled")
 			case goesOn[l.n]:
-				r.miss(l.n, l.line, "a value of several lines is not read: join them")
+				r.Miss(l.n, l.line, "a value of several lines is not read: join them")
 			case take == nil || slices.Contains([]string{"devices", "devices_udev_regex", "priority", "replace"}, l.key):
-				r.miss(l.n, l.line, "["+s.name+"] "+l.key+" has no counterpart in a site")
+				r.Miss(l.n, l.line, "["+s.name+"] "+l.key+" has no counterpart in a site")
 			case strings.Contains(l.value, "${"):
-				r.miss(l.n, l.line, "write what the variable stands for")
+				r.Miss(l.n, l.line, "write what the variable stands for")
 			default:
 				take(r, l)
 			}
@@ -51,7 +51,7 @@ func readTuned(r *reading) {
 // goesOn returns the lines of values that have several: those with a deeper indent, as Python's
 // ConfigParser joins them, or after a backslash. Each gets the key of its value.
 func (r *reading) goesOn(lines []setting) map[int]bool {
-	all, out := strings.Split(r.data, "\n"), map[int]bool{}
+	all, out := strings.Split(r.Data, "\n"), map[int]bool{}
 	indent, before := 0, setting{}
 	for i, l := range lines {
 		text := all[l.n-1]
@@ -81,7 +81,7 @@ var hugepages = map[string]string{"transparent_hugepages": "enabled", "transpare
 var tunedPlugins = map[string]func(r *reading, l setting){
 	"sysctl": func(r *reading, l setting) {
 		if strings.HasPrefix(l.value, ">") || strings.HasPrefix(l.value, "<") {
-			r.miss(l.n, l.line, "it is a bound, and a site has values")
+			r.Miss(l.n, l.line, "it is a bound, and a site has values")
 			return
 		}
 		r.sysctl(l.n, l.line, l.key, unquoted.ReplaceAllString(l.value, "$1"), false)
@@ -89,7 +89,7 @@ var tunedPlugins = map[string]func(r *reading, l setting){
 	"sysfs": func(r *reading, l setting) { r.sysfs(l.n, l.line, l.key, l.value) },
 	"vm": func(r *reading, l setting) {
 		if hugepages[l.key] == "" {
-			r.miss(l.n, l.line, "[vm] "+l.key+" has no counterpart in a site")
+			r.Miss(l.n, l.line, "[vm] "+l.key+" has no counterpart in a site")
 			return
 		}
 		r.sysfs(l.n, l.line, "/sys/kernel/mm/transparent_hugepage/"+hugepages[l.key], l.value)
@@ -106,7 +106,7 @@ var tunedPlugins = map[string]func(r *reading, l setting){
 	"bootloader": func(r *reading, l setting) {
 		value := unquoted.ReplaceAllString(l.value, "$1")
 		if !strings.HasPrefix(l.key, "cmdline") || strings.HasPrefix(value, "-") {
-			r.miss(l.n, l.line, "a kernel has the arguments of the site and no others")
+			r.Miss(l.n, l.line, "a kernel has the arguments of the site and no others")
 			return
 		}
 		for _, arg := range arguments.FindAllString(strings.TrimPrefix(value, "+"), -1) {
@@ -118,25 +118,25 @@ var tunedPlugins = map[string]func(r *reading, l setting){
 // sysfs takes an attribute of one path.
 func (r *reading) sysfs(n int, line, path, value string) {
 	if strings.ContainsAny(path, "*?[") {
-		r.miss(n, line, "a site has no patterns: write the paths that it stands for")
+		r.Miss(n, line, "a site has no patterns: write the paths that it stands for")
 		return
 	}
-	r.take(n, line, "sysfs", path, []string{path}, value)
+	r.Take(n, line, "sysfs", path, []string{path}, value)
 }
 
 // loaded takes a module that is loaded at boot.
 func (r *reading) loaded(n int, line, name string) {
 	name = rules.ModuleName(name)
-	r.take(n, line, "modules", "load "+name, []string{"load", appended}, name)
+	r.Take(n, line, "modules", "load "+name, []string{"load", appended}, name)
 }
 
 // moduleOption takes a parameter of a module, as modprobe.d(5) has it.
 func (r *reading) moduleOption(n int, line, module, option string) {
 	key, value, ok := strings.Cut(option, "=")
 	if !ok || strings.ContainsAny(option, `"'`) {
-		r.miss(n, line, option+": write it to modules.parameters as NAME: VALUE")
+		r.Miss(n, line, option+": write it to modules.parameters as NAME: VALUE")
 		return
 	}
 	module = rules.ModuleName(module)
-	r.take(n, line, "modules", "option "+module+" "+key, []string{"parameters", module, key}, value)
+	r.Take(n, line, "modules", "option "+module+" "+key, []string{"parameters", module, key}, value)
 }

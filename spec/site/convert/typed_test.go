@@ -94,7 +94,7 @@ func imports(t *testing.T, kind string, doc *yaml.Node) outcome {
 	if err != nil {
 		t.Fatal(err)
 	}
-	out, err := json.Marshal(r.parts())
+	out, err := json.Marshal(r.Parts())
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -14,6 +14,7 @@ import (
 	"testing/fstest"
 
 	"github.com/caisson-os/caisson/spec/site"
+	"github.com/caisson-os/caisson/spec/site/convert/coverage"
 	"github.com/caisson-os/caisson/spec/site/report"
 	"github.com/caisson-os/caisson/test/require"
 )
@@ -96,15 +97,15 @@ func becomes(t *testing.T, text string, refused bool) string {
 		if refused {
 			return fmt.Sprint(r.Coverage)
 		}
-		out, err := json.Marshal(r.parts())
+		out, err := json.Marshal(r.Parts())
 		if err != nil {
 			t.Fatal(err)
 		}
 		return string(out)
 	}
-	head := siteHead
+	head := coverage.SiteHead
 	if strings.HasPrefix(text, "layer:") {
-		head, _, _ = strings.Cut(siteHead, "layer:")
+		head, _, _ = strings.Cut(coverage.SiteHead, "layer:")
 	}
 	s, found := site.Parse(fstest.MapFS{"site.yaml": {Data: []byte(head + text + "\n")}}, "site.yaml")
 	if refused {

@@ -22,6 +22,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/caisson-os/caisson/internal/plain"
 	"github.com/caisson-os/caisson/spec"
 )
 
@@ -81,11 +82,9 @@ func (w Window) Intervals(span spec.Interval) []spec.Interval {
 
 // open returns what begins within a span, joined and cut.
 func (w Window) open(span spec.Interval) []spec.Interval {
-	var out []spec.Interval
-	for _, at := range instants(w.Opens, w.Zone, span) {
-		out = append(out, spec.Interval{From: at, To: at.Add(w.Duration)})
-	}
-	out = merge(out)
+	out := merge(plain.Each(instants(w.Opens, w.Zone, span), func(at time.Time) spec.Interval {
+		return spec.Interval{From: at, To: at.Add(w.Duration)}
+	}))
 	for _, e := range w.Except {
 		out = cut(out, spec.Interval{From: e.First.At(0, w.Zone).UTC(), To: e.Last.Add(1).At(0, w.Zone).UTC()})
 	}
@@ -297,11 +296,5 @@ func ZoneNames() []string {
 	if err != nil {
 		return nil
 	}
-	var out []string
-	for _, f := range db.File {
-		if !f.FileInfo().IsDir() {
-			out = append(out, f.Name)
-		}
-	}
-	return out
+	return plain.Pick(db.File, func(f *zip.File) (string, bool) { return f.Name, !f.FileInfo().IsDir() })
 }

@@ -5,6 +5,7 @@ package cluster
 import (
 	"bytes"
 	"cmp"
+	"maps"
 	"regexp"
 	"slices"
 	"strconv"
@@ -226,9 +227,7 @@ func refuse(s node, path []string) {
 			continue
 		}
 		if each, ok := at[forms].([]any); ok { // a rule has to know the type
-			for key, v := range each[len(each)-1].(node) {
-				at[key] = v
-			}
+			maps.Copy(at, each[len(each)-1].(node))
 			delete(at, "x-kubernetes-preserve-unknown-fields")
 			delete(at, forms)
 		}

@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/caisson-os/caisson/internal/plain"
 	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/spec/rules"
 )
@@ -95,12 +96,9 @@ func Parts(good, bad *spec.Overlay) ([]string, error) {
 	}
 	names := maps.Clone(a)
 	maps.Copy(names, b)
-	var list []string
-	for _, name := range slices.Sorted(maps.Keys(names)) {
-		if !reflect.DeepEqual(a[name], b[name]) {
-			list = append(list, name)
-		}
-	}
+	list := plain.Pick(slices.Sorted(maps.Keys(names)), func(name string) (string, bool) {
+		return name, !reflect.DeepEqual(a[name], b[name])
+	})
 	rank := func(name string) int {
 		switch {
 		case name == Layer:

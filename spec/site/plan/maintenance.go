@@ -44,12 +44,8 @@ func nextRun(o spec.Operation, from time.Time) (time.Time, bool) {
 	if o.Type != spec.Cron {
 		return from, true
 	}
-	for _, at := range o.Runs {
-		if !at.Before(from) {
-			return at, true
-		}
-	}
-	return time.Time{}, false
+	at := plain.First(o.Runs, func(at time.Time) bool { return !at.Before(from) })
+	return at, !at.IsZero()
 }
 
 // Terms holds the terms that a publish signs beside overlays. Who agrees to a plan agrees to them.

@@ -91,29 +91,23 @@ func begin(to transport.TPM) (session, error) {
 	if err != nil {
 		return session{}, fmt.Errorf("begin a session: %w", err)
 	}
-	return session{handle: begun.SessionHandle, nonce: begun.NonceTPM}, nil
+	return session{tpm2.PasswordAuth(nil), begun.SessionHandle, begun.NonceTPM}, nil
 }
 
 // session is a policy session without a key of its own, so no command of it has an HMAC. One of go-tpm
 // brings all that a session with a key needs, which is 20 KiB of a program.
 type session struct {
-	handle tpm2.TPMHandle
-	nonce  tpm2.TPM2BNonce // the TPM's
+	tpm2.Session // of a password, for what the two have in common
+	handle       tpm2.TPMHandle
+	nonce        tpm2.TPM2BNonce // the TPM's
 }
 
-// Init and the others implement [tpm2.Session].
-func (s session) Init(transport.TPM) error { return nil }
+// CleanupFailure and the others implement [tpm2.Session].
 func (s session) CleanupFailure(to transport.TPM) error {
 	_, err := tpm2.FlushContext{FlushHandle: s.handle}.Execute(to)
 	return err
 }
-func (s session) NonceTPM() tpm2.TPM2BNonce { return tpm2.TPM2BNonce{} }
-func (s session) NewNonceCaller() error     { return nil }
-func (s session) Handle() tpm2.TPMHandle    { return s.handle }
-func (s session) IsEncryption() bool        { return false }
-func (s session) IsDecryption() bool        { return false }
-func (s session) Encrypt([]byte) error      { return nil }
-func (s session) Decrypt([]byte) error      { return nil }
+func (s session) Handle() tpm2.TPMHandle { return s.handle }
 func (s session) Authorize(tpm2.TPMCC, []byte, []byte, []tpm2.TPM2BName, int) (*tpm2.TPMSAuthCommand, error) {
 	return &tpm2.TPMSAuthCommand{Handle: s.handle}, nil
 }

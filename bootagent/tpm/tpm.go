@@ -154,7 +154,8 @@ func epoch(to transport.TPM, fleet [32]byte, accepted uint64) (highest uint64, e
 	if err != nil {
 		return 0, err
 	}
-	ours := public != nil && public.Attributes.NT == tpm2.TPMNTOrdinary && public.DataSize == epochSize && bytes.Equal(public.AuthPolicy.Buffer, fleet[:])
+	ours := public != nil && public.Attributes.NT == tpm2.TPMNTOrdinary && public.DataSize == epochSize &&
+		bytes.Equal(public.AuthPolicy.Buffer, fleet[:])
 	if ours && public.Attributes.Written {
 		data, err := readNV(to, epochIndex, epochSize)
 		if err != nil {
@@ -172,8 +173,8 @@ func epoch(to transport.TPM, fleet [32]byte, accepted uint64) (highest uint64, e
 		}
 	}
 	if !ours {
-		if _, err := (tpm2.NVDefineSpace{AuthHandle: owner, PublicInfo: tpm2.New2B(tpm2.TPMSNVPublic{NVIndex: epochIndex, NameAlg: tpm2.TPMAlgSHA256,
-			Attributes: tpm2.TPMANV{NT: tpm2.TPMNTOrdinary, OwnerWrite: true, OwnerRead: true, AuthRead: true, NoDA: true},
+		if _, err := (tpm2.NVDefineSpace{AuthHandle: owner, PublicInfo: tpm2.New2B(tpm2.TPMSNVPublic{NVIndex: epochIndex,
+			NameAlg: tpm2.TPMAlgSHA256, Attributes: tpm2.TPMANV{NT: tpm2.TPMNTOrdinary, OwnerWrite: true, OwnerRead: true, AuthRead: true, NoDA: true},
 			AuthPolicy: tpm2.TPM2BDigest{Buffer: fleet[:]}, DataSize: epochSize})}).Execute(to); err != nil {
 			return 0, fmt.Errorf("make room: %w", err)
 		}

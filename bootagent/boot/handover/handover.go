@@ -35,7 +35,6 @@ import (
 	"github.com/caisson-os/caisson/bootagent/items/secrets"
 	"github.com/caisson-os/caisson/bootagent/items/service"
 	"github.com/caisson-os/caisson/bootagent/items/units"
-	"github.com/caisson-os/caisson/bootagent/record"
 	"github.com/caisson-os/caisson/bootagent/record/state"
 	"github.com/caisson-os/caisson/bootagent/record/track"
 	"github.com/caisson-os/caisson/internal/configcheck"
@@ -57,8 +56,7 @@ type Node struct {
 	Watchdog time.Duration // the loader has started one with this timeout; 0 without one
 	Unproven bool          // no boot has proved the generation yet, and this attempt is counted
 	UUID     string        // SMBIOS, "" where the firmware gives none
-	Lease    *record.Lease // nil when the node booted without network
-	Network  spec.Network  // what the loader made for it, the interface of the lease last; empty from loaders of 0.9
+	Network  table.Boot    // by which the node booted
 	Say      func(format string, args ...any)
 
 	SecretDir    string // where secrets are opened; "" is the real place
@@ -314,7 +312,7 @@ func (n *Node) stamps() error {
 // no value holds a line break was decided with the overlay, see trust: the publisher's
 // rehearsal finds it as well.
 func (n *Node) network() error {
-	files := table.NetworkdFiles(n.Overlay.Network, table.Boot{Lease: n.Lease, Made: n.Network})
+	files := table.NetworkdFiles(n.Overlay.Network, n.Network)
 	for _, name := range slices.Sorted(maps.Keys(files)) {
 		if err := n.write("/etc/systemd/network/"+name, []byte(files[name]), 0o644); err != nil {
 			return err
@@ -347,15 +345,15 @@ func (n *Node) resolver() error {
 	}
 	var b strings.Builder
 	search := n.Overlay.Network.Search
-	if len(search) == 0 && n.Lease != nil {
-		search = n.Lease.Search
+	if len(search) == 0 && n.Network.Lease != nil {
+		search = n.Network.Lease.Search
 	}
 	if len(search) > 0 {
 		fmt.Fprintf(&b, "search %s\n", strings.Join(search, " "))
 	}
 	servers := n.Overlay.Network.DNS
-	if len(servers) == 0 && n.Lease != nil {
-		servers = plain.Each(n.Lease.DNS, netip.Addr.String)
+	if len(servers) == 0 && n.Network.Lease != nil {
+		servers = plain.Each(n.Network.Lease.DNS, netip.Addr.String)
 	}
 	for _, server := range servers {
 		fmt.Fprintf(&b, "nameserver %s\n", server)

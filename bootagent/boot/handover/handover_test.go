@@ -16,6 +16,7 @@ import (
 	"golang.org/x/crypto/ssh"
 	"golang.org/x/sys/unix"
 
+	"github.com/caisson-os/caisson/bootagent/boot/network/table"
 	"github.com/caisson-os/caisson/bootagent/record"
 	"github.com/caisson-os/caisson/bootagent/record/state"
 	"github.com/caisson-os/caisson/internal/paths"
@@ -69,7 +70,7 @@ func newNode(t *testing.T, stateDir string, disk bool) *Node {
 	return &Node{
 		Root: root, State: s, Disk: disk, UUID: "4c4c4544-0000-2010-8020-80c04f202020",
 		Overlay: &spec.Overlay{Core: spec.Core{Fleet: "metal-a", Node: "superhost", Persist: []string{"/var/log", "/home"}, Network: spec.Network{NTP: []string{"ntp.example.org"}}}},
-		Lease:   &record.Lease{Interface: "eth0", MAC: "52:54:00:00:00:01", Address: netip.MustParsePrefix("10.0.2.15/24"), DNS: []netip.Addr{netip.MustParseAddr("10.0.2.3")}, Domain: "example.org"},
+		Network: table.Boot{Lease: &record.Lease{Interface: "eth0", MAC: "52:54:00:00:00:01", Address: netip.MustParsePrefix("10.0.2.15/24"), DNS: []netip.Addr{netip.MustParseAddr("10.0.2.3")}, Domain: "example.org"}},
 		Say:     t.Logf,
 	}
 }
@@ -223,7 +224,7 @@ func TestPersistIsSeededOnce(t *testing.T) {
 
 func TestStaticAddress(t *testing.T) {
 	n := newNode(t, t.TempDir(), false)
-	n.Overlay.Network.Interfaces = []spec.Interface{{MAC: n.Lease.MAC, Addresses: []string{"192.0.2.7/24"}, Gateway: "192.0.2.1", MTU: 9000}}
+	n.Overlay.Network.Interfaces = []spec.Interface{{MAC: n.Network.Lease.MAC, Addresses: []string{"192.0.2.7/24"}, Gateway: "192.0.2.1", MTU: 9000}}
 	read := do(t, n)
 	got := read("etc/systemd/network/10-caisson-00.network")
 	for _, want := range []string{"Address=192.0.2.7/24\n", "Gateway=192.0.2.1\n", "MTUBytes=9000\n", "DHCP=no\n"} {

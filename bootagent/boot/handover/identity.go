@@ -67,8 +67,8 @@ func (n *Node) hostName() error {
 		return err
 	}
 	names := node
-	if n.Lease != nil && n.Lease.Domain != "" {
-		names = node + "." + n.Lease.Domain + " " + node
+	if n.Network.Lease != nil && n.Network.Lease.Domain != "" {
+		names = node + "." + n.Network.Lease.Domain + " " + node
 	}
 	hosts := "127.0.0.1 localhost\n::1 localhost ip6-localhost ip6-loopback\n127.0.1.1 " + names + "\n"
 	return n.write("/etc/hosts", []byte(hosts), 0o644)
@@ -163,8 +163,8 @@ func (n *Node) hostKey() error {
 // overlay's files say comes later and wins.
 func (n *Node) perHost() error {
 	node := perhost.Node{Fleet: n.Overlay.Fleet, Name: n.Overlay.Node}
-	if n.Lease != nil {
-		node.Domain = n.Lease.Domain
+	if n.Network.Lease != nil {
+		node.Domain = n.Network.Lease.Domain
 	}
 	for _, row := range perhost.Table {
 		for _, f := range row.Files {

@@ -9,8 +9,9 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/caisson-os/caisson/spec"
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/caisson-os/caisson/spec"
 )
 
 // TestBondAndVLAN: a bond of two cards, of which the loader used one, with a VLAN on it
@@ -18,7 +19,7 @@ import (
 func TestBondAndVLAN(t *testing.T) {
 	n := newNode(t, t.TempDir(), false)
 	n.Overlay.Network.Interfaces = []spec.Interface{
-		{Name: "bond0", Bond: &spec.Bond{Members: []string{n.Lease.MAC, "52:54:00:00:00:02"}, Mode: spec.Bond8023AD, LACPRate: spec.LACPFast, MinLinks: 1, HashPolicy: "layer3+4"}, MTU: 9000},
+		{Name: "bond0", Bond: &spec.Bond{Members: []string{n.Network.Lease.MAC, "52:54:00:00:00:02"}, Mode: spec.Bond8023AD, LACPRate: spec.LACPFast, MinLinks: 1, HashPolicy: "layer3+4"}, MTU: 9000},
 		{Name: "storage", VLAN: &spec.VLAN{ID: 100, On: "bond0"}, Addresses: []string{"192.0.2.11/24", "2001:db8::11/64"}, Gateway: "192.0.2.1",
 			Routes: []spec.Route{{To: "198.51.100.0/24", Via: "192.0.2.254"}, {To: "203.0.113.0/24"}}},
 		{MAC: "52:54:00:00:00:03", Name: "out"},
@@ -30,7 +31,7 @@ func TestBondAndVLAN(t *testing.T) {
 	want := map[string]string{
 		"00.netdev":          "[NetDev]\nName=bond0\nKind=bond\nMACAddress=52:54:00:00:00:01\n\n[Bond]\nMode=802.3ad\nMIIMonitorSec=100ms\nLACPTransmitRate=fast\nMinLinks=1\nTransmitHashPolicy=layer3+4\n",
 		"00.network":         "[Match]\nName=bond0\n\n[Link]\nMTUBytes=9000\nRequiredForOnline=no\n\n[Network]\nDHCP=no\nLinkLocalAddressing=no\nIPv6AcceptRA=no\nVLAN=storage\n" + shared,
-		"00-member0.network": "[Match]\nPermanentMACAddress=" + n.Lease.MAC + "\nKind=!*\n\n[Link]\nRequiredForOnline=no\n\n[Network]\nBond=bond0\n",
+		"00-member0.network": "[Match]\nPermanentMACAddress=" + n.Network.Lease.MAC + "\nKind=!*\n\n[Link]\nRequiredForOnline=no\n\n[Network]\nBond=bond0\n",
 		"00-member1.network": "[Match]\nPermanentMACAddress=52:54:00:00:00:02\nKind=!*\n\n[Link]\nRequiredForOnline=no\n\n[Network]\nBond=bond0\nPrimarySlave=yes\n",
 		"01.netdev":          "[NetDev]\nName=storage\nKind=vlan\n\n[VLAN]\nId=100\n",
 		"01.network": "[Match]\nName=storage\n\n[Network]\nDHCP=no\nAddress=192.0.2.11/24\nAddress=2001:db8::11/64\nGateway=192.0.2.1\n" + shared +
@@ -66,9 +67,9 @@ func TestLeaseOfTheSite(t *testing.T) {
 		n := newNode(t, t.TempDir(), false)
 		match.DHCP = spec.DHCPv4
 		if match.MAC != "" {
-			match.MAC = n.Lease.MAC
+			match.MAC = n.Network.Lease.MAC
 		} else {
-			match.Name = n.Lease.Interface
+			match.Name = n.Network.Lease.Interface
 		}
 		n.Overlay.Network.Interfaces = []spec.Interface{match}
 		read := do(t, n)

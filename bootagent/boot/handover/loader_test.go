@@ -16,8 +16,8 @@ const one, two = "52:54:00:00:00:01", "52:54:00:00:00:02"
 
 // bonded is a loader's way over a bond with a tagged VLAN.
 func bonded(n *Node) {
-	n.Lease = &record.Lease{Interface: "bond0.100", MAC: one, Static: true, Address: netip.MustParsePrefix("192.0.2.11/24"), DNS: []netip.Addr{netip.MustParseAddr("192.0.2.53")}}
-	n.Network = spec.Network{DNS: []string{"192.0.2.53"}, Interfaces: []spec.Interface{
+	n.Network.Lease = &record.Lease{Interface: "bond0.100", MAC: one, Static: true, Address: netip.MustParsePrefix("192.0.2.11/24"), DNS: []netip.Addr{netip.MustParseAddr("192.0.2.53")}}
+	n.Network.Made = spec.Network{DNS: []string{"192.0.2.53"}, Interfaces: []spec.Interface{
 		{Name: "bond0", Bond: &spec.Bond{Members: []string{one, two}, Mode: spec.Bond8023AD}, MTU: 9000},
 		{Name: "bond0.100", VLAN: &spec.VLAN{ID: 100, On: "bond0"}, Addresses: []string{"192.0.2.11/24"}, Gateway: "192.0.2.1"}}}
 }

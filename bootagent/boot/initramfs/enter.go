@@ -33,7 +33,7 @@ func (b *boot) makeRoot(context.Context) error {
 		Layer: &b.choice.layer, Trace: &b.trace,
 		WhenRead: b.choice.whenRead, ReadAll: func(why error) error { return b.chooser.prep.readAll(b.choice.layer, why) }, Node: handover.Node{
 			Overlay: b.choice.overlay, State: b.disk.folder, Disk: b.disk.device != "", ReadOnly: b.disk.readOnly != nil,
-			Watchdog: b.watchdog.Load().Timeout(), Unproven: b.attempt.unproven, Lease: b.ways.lease, Say: b.say}}
+			Watchdog: b.watchdog.Load().Timeout(), Unproven: b.attempt.unproven, Network: table.Boot{Lease: b.ways.lease}, Say: b.say}}
 	if len(b.machine.id.UUIDs) > 0 {
 		made.Node.UUID = b.machine.id.UUIDs[0]
 	}
@@ -73,11 +73,11 @@ func (b *boot) enter(context.Context) error {
 // systemd-networkd what it will find to be its own: interfaces of the same names.
 func (w *ways) handOver(n *handover.Node) {
 	fault.Say(w.say, w.net.Leave(w.lease))
-	n.Network = w.net.Under(w.lease)
-	lease, err := w.net.Rename(w.lease, table.Boot{Lease: w.lease, Made: n.Network}.Names(n.Overlay.Network))
+	n.Network.Made = w.net.Under(w.lease)
+	lease, err := w.net.Rename(w.lease, n.Network.Names(n.Overlay.Network))
 	fault.Say(w.say, fault.In(err, "the new root sets up its network again"))
 	if lease != w.lease {
-		n.Lease, n.Network = lease, w.net.Under(lease)
+		n.Network = table.Boot{Lease: lease, Made: w.net.Under(lease)}
 	}
 }
 

@@ -88,7 +88,7 @@ func (r *Root) Make(made *record.Boot) error {
 	var id [16]byte
 	rand.Read(id[:])
 	made.RootID, made.Node, made.Layer = hex.EncodeToString(id[:]), r.Node.Overlay.Node, *r.Layer
-	made.Lease, made.Network, made.ReadOnly, made.Watchdog = r.Node.Lease, r.Node.Network, r.Node.ReadOnly,
+	made.Lease, made.Network, made.ReadOnly, made.Watchdog = r.Node.Network.Lease, r.Node.Network.Made, r.Node.ReadOnly,
 		int64(r.Node.Watchdog.Seconds())
 	made.Wrote, made.Originals = wrote, r.Node.Originals
 	return nil

@@ -20,6 +20,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/caisson-os/caisson/bootagent/boot/handover"
+	"github.com/caisson-os/caisson/bootagent/boot/network/table"
 	"github.com/caisson-os/caisson/bootagent/fetch/stage"
 	"github.com/caisson-os/caisson/bootagent/record"
 	"github.com/caisson-os/caisson/bootagent/record/state"
@@ -101,7 +102,7 @@ func (n *Next) Stack() (err error) {
 		Store: n.Store, Layer: n.Pair.Layer, Trace: &steps,
 		WhenRead: n.whenRead, ReadAll: n.readAll, Node: handover.Node{Overlay: n.Pair.Overlay, State: n.State,
 			Disk: n.Boot.Disk != "", Watchdog: time.Duration(n.Boot.Watchdog) * time.Second, Unproven: n.Unproven,
-			UUID: n.UUID, Lease: n.Boot.Lease, Network: n.Boot.Network, Say: n.Say, SecretsLater: true}}
+			UUID: n.UUID, Network: table.Boot{Lease: n.Boot.Lease, Made: n.Boot.Network}, Say: n.Say, SecretsLater: true}}
 	boot := record.Boot{Mode: n.Boot.Mode, Disk: n.Boot.Disk, DiskTrouble: n.Boot.DiskTrouble,
 		Source: spec.SourceCached, Sync: spec.SyncBehind, SyncDetail: n.Boot.SyncDetail,
 		Generation: n.Pair.Generation, Upper: paths.RootUpper, Images: n.images,

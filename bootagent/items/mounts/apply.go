@@ -149,7 +149,8 @@ func (i *Item) remount(ctx context.Context, p plan, t table, entry item.Entry) e
 	if p.helper != "" {
 		return i.byHelper(ctx, append([]string{"remount"}, p.options.words...), p.target)
 	}
-	err := setOptions(p.now, p.want.Type, p.source, p.options.bind, p.options.flags(p.base(t)), p.options.data)
+	bind := p.options.bind & unix.MS_BIND
+	err := setOptions(p.now, p.want.Type, p.source, bind|p.options.flags(p.base(t)), p.options.data)
 	if err == nil && p.options.propagation != 0 {
 		err = change(p.now, "", "", p.options.propagation, "")
 	}
@@ -161,16 +162,15 @@ func (i *Item) remount(ctx context.Context, p plan, t table, entry item.Entry) e
 		}
 		err = fmt.Errorf("the kernel does not change %q while it is mounted: unmount it", rules.RedactOption(word))
 	}
-	back := setOptions(p.now, p.want.Type, p.source, p.options.bind, flagsOf(p.now), restorable(p.now.super))
+	back := setOptions(p.now, p.want.Type, p.source, bind|flagsOf(p.now), restorable(p.now.super))
 	if !p.own {
 		return errors.Join(err, back, i.journal.Forget(entry))
 	}
 	return errors.Join(err, back, i.journal.Record(p.entry))
 }
 
-func setOptions(m mounted, fstype, source string, bind, flags uintptr, data []string) error {
-	if data = remountable(fstype, data); bind != 0 {
-		flags |= unix.MS_BIND
+func setOptions(m mounted, fstype, source string, flags uintptr, data []string) error {
+	if data = remountable(fstype, data); flags&unix.MS_BIND != 0 {
 		data = nil
 	}
 	return fault.In(change(m, source, fstype, unix.MS_REMOUNT|flags, strings.Join(data, ",")), "remount %s", m.point)
@@ -289,7 +289,7 @@ func (i *Item) restore(e item.Entry) error {
 		}
 		return nil // ours went without us; what is there is another's
 	case was.Had:
-		return setOptions(now, now.fstype, now.source, o.bind, was.Flags, restorable(was.Super))
+		return setOptions(now, now.fstype, now.source, o.bind&unix.MS_BIND|was.Flags, restorable(was.Super))
 	default:
 		if err := unmount(was.Target, t, i.proc); err != nil {
 			return err

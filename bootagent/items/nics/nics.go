@@ -93,12 +93,12 @@ const maxWords = 127
 // linkSettings is struct ethtool_link_settings with its three masks: supported,
 // advertised, and the partner's.
 type linkSettings struct {
-	cmd, speed                                          uint32
-	duplex, port, phy, autoneg, mdio, mdix, mdixControl uint8
-	words                                               int8
-	transceiver, master, masterState, rate              uint8
-	_                                                   [7]uint32
-	masks                                               [3 * maxWords]uint32
+	cmd, speed                 uint32
+	duplex, port, phy, autoneg uint8
+	mdi                        [3]uint8 // mdio, mdix, and who decides about that
+	words                      int8
+	others                     [4 + 7*4]uint8 // transceiver, master, its state, rate, and what is reserved
+	masks                      [3 * maxWords]uint32
 }
 
 // unknown is SPEED_UNKNOWN, of a link that is down.

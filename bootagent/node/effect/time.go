@@ -79,13 +79,15 @@ func (ef *Effect) Look(ctx context.Context, found *track.Found) items.Result {
 func (ef *Effect) Bounded(ctx context.Context, what string, found *track.Found, limit time.Duration,
 	run func(context.Context) items.Result) items.Result {
 	ctx, watch := ef.watch(ctx)
-	return ef.endAfter(ctx, watch, what, found, limit, run)
+	ctx, stop := ef.endAfter(ctx, watch, what, found, limit)
+	defer stop()
+	return run(ctx)
 }
 
 func (ef *Effect) endAfter(ctx context.Context, watch *stopwatch, what string, found *track.Found,
-	limit time.Duration, run func(context.Context) items.Result) items.Result {
+	limit time.Duration) (_ context.Context, stop func() bool) {
 	doing := new(items.Doing)
-	stop := watch.after(limit, func() {
+	return items.Tell(ctx, doing), watch.after(limit, func() {
 		lastWords()
 		step, item := doing.Step()
 		why := fmt.Errorf("%s did not end within %s: %s does not end", what, limit, step)
@@ -95,8 +97,6 @@ func (ef *Effect) endAfter(ctx context.Context, watch *stopwatch, what string, f
 		ef.Log.Say("%v; this agent ends", why)
 		os.Exit(1)
 	})
-	defer stop()
-	return run(items.Tell(ctx, doing))
 }
 
 // InTime gives a change its time. What heeds its context ends then, and the change is

@@ -180,7 +180,9 @@ func (ef *Effect) PutBack(ctx context.Context, back *track.Found, tried state.Ge
 	defer cancel(nil)
 	defer watch.after(limit, func() { cancel(context.DeadlineExceeded) })()
 	bounded := func(run func(context.Context) items.Result) items.Result {
-		return ef.endAfter(ctx, watch, fmt.Sprintf("putting generation %d back", back.Generation.Generation), back, 2*limit, run)
+		ctx, stop := ef.endAfter(ctx, watch, fmt.Sprintf("putting generation %d back", back.Generation.Generation), back, 2*limit)
+		defer stop()
+		return run(ctx)
 	}
 	if err != nil { // nobody knows any more what it changed
 		result := bounded(func(ctx context.Context) items.Result {

@@ -62,7 +62,7 @@ type Options struct {
 	Post       Poster                                       // how reports are sent; nil sends none
 	Metrics    func(listen string) error                    // answers there who asks for metrics, "" nowhere; nil answers nobody
 	Cgroup     string                                       // whose processes protection binds; "" is all of this machine, of a test's root nobody
-	Clock      func() time.Time                             // by which windows are judged; nil is this machine's, where it is synchronised
+	Clock      func() time.Time                             // by which windows are judged; nil is this machine's, where that is right
 	Kernel     TrialClock                                   // by which checks and trials are timed; nil is the kernel's
 	Reboot     func(ctx context.Context) error              // nil asks systemd
 	SoftReboot func(ctx context.Context, replug bool) error // nil asks systemd

@@ -20,11 +20,11 @@ import (
 )
 
 // changes are the events asked of inotify: of content, names, owners and modes.
-const changes = unix.IN_MODIFY | unix.IN_CLOSE_WRITE | unix.IN_ATTRIB | unix.IN_CREATE | unix.IN_DELETE | unix.IN_MOVED_FROM | unix.IN_MOVED_TO |
+const changes = unix.IN_MODIFY | unix.IN_CLOSE_WRITE | unix.IN_ATTRIB | unix.IN_CREATE | unix.IN_DELETE | unix.IN_MOVE |
 	unix.IN_DELETE_SELF | unix.IN_MOVE_SELF
 
 // moves are those after which a place may be another file, or in another directory.
-const moves = unix.IN_CREATE | unix.IN_DELETE | unix.IN_MOVED_FROM | unix.IN_MOVED_TO | unix.IN_DELETE_SELF | unix.IN_MOVE_SELF | unix.IN_IGNORED
+const moves = unix.IN_CREATE | unix.IN_DELETE | unix.IN_MOVE | unix.IN_DELETE_SELF | unix.IN_MOVE_SELF | unix.IN_IGNORED
 
 // maxWatches is well below the kernel's own limit for a user.
 const maxWatches = 4096

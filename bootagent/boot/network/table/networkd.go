@@ -27,10 +27,10 @@ type Boot struct {
 // has made them.
 func NetworkdFiles(site spec.Network, boot Boot) map[string]string {
 	boot = boot.complete()
-	files := map[string]string{}
+	files := fileSet{}
 	lines := resolverLines(site)
 	for i, one := range site.Interfaces {
-		add(files, fmt.Sprintf("10-caisson-%02d", i), one, site.Interfaces, lines, boot.is(one, site.Interfaces))
+		files.add(fmt.Sprintf("10-caisson-%02d", i), one, site.Interfaces, lines, boot.is(one, site.Interfaces))
 	}
 	switch {
 	case boot.coveredBy(site.Interfaces):
@@ -44,7 +44,7 @@ func NetworkdFiles(site spec.Network, boot Boot) map[string]string {
 			if !top {
 				name = fmt.Sprintf("20-caisson-boot-%02d", i)
 			}
-			add(files, name, one, all, lines, top)
+			files.add(name, one, all, lines, top)
 		}
 	case len(site.Interfaces) == 0:
 		// Booted without network: whichever interface comes alive later may.
@@ -54,8 +54,11 @@ func NetworkdFiles(site spec.Network, boot Boot) map[string]string {
 	return files
 }
 
+// fileSet holds texts of files, by name.
+type fileSet map[string]string
+
 // add adds the files of one of all interfaces.
-func add(files map[string]string, name string, one spec.Interface, all []spec.Interface, shared string, keeps bool) {
+func (files fileSet) add(name string, one spec.Interface, all []spec.Interface, shared string, keeps bool) {
 	if one.Bond != nil {
 		for j, member := range one.Bond.Members {
 			files[fmt.Sprintf("%s-member%d.network", name, j)] = memberFile(one, member)

@@ -12,7 +12,7 @@
 //  4. nowhere: then each card is asked by DHCP.
 //
 // The package looks at nothing, writes nothing and changes nothing. Only bootagent/boot/network,
-// bootagent/boot/initramfs, bootagent/boot/handover and bootagent/boot/kernel import it.
+// bootagent/boot/initramfs, bootagent/boot/root, bootagent/boot/handover and bootagent/boot/kernel import it.
 package table
 
 import (

@@ -123,52 +123,20 @@ var bodyFields = []string{"type", "exec", "check", "disruptive", "reboots", "sch
 // fill returns the body with values in the places of parameters. Each place is shown
 // to see.
 func (t *template) fill(v *tree.Value, values map[string]*tree.Value, see func(at report.Pos, name string)) *tree.Value {
-	if v == nil {
-		return nil
-	}
-	out := *v
-	out.Text = placeholder.ReplaceAllStringFunc(v.Text, func(place string) string {
-		name := place[2 : len(place)-1]
-		see(v.At, name)
-		if value := values[name]; value != nil {
-			if t.shipped {
-				out.At = value.At
+	return v.Map(func(v *tree.Value) {
+		at := v.At
+		v.Text = placeholder.ReplaceAllStringFunc(v.Text, func(place string) string {
+			name := place[2 : len(place)-1]
+			see(at, name)
+			if value := values[name]; value != nil {
+				if t.shipped {
+					v.At = value.At
+				}
+				return value.Text
 			}
-			return value.Text
-		}
-		return place
+			return place
+		})
 	})
-	out.Fields, out.List = slices.Clone(v.Fields), slices.Clone(v.List)
-	for i, f := range v.Fields {
-		out.Fields[i].Val = t.fill(f.Val, values, see)
-	}
-	for i, e := range v.List {
-		out.List[i] = t.fill(e, values, see)
-	}
-	return &out
-}
-
-// placed returns a value whose parts of one file have another place: that where the file
-// is used.
-func placed(v *tree.Value, of *report.Source, at report.Pos) *tree.Value {
-	if v == nil {
-		return nil
-	}
-	out := *v
-	if out.At.Src == of {
-		out.At = at
-	}
-	out.Fields, out.List = slices.Clone(v.Fields), slices.Clone(v.List)
-	for i, f := range v.Fields {
-		if out.Fields[i].At.Src == of {
-			out.Fields[i].At = at
-		}
-		out.Fields[i].Val = placed(f.Val, of, at)
-	}
-	for i, e := range v.List {
-		out.List[i] = placed(e, of, at)
-	}
-	return &out
 }
 
 // shipped are the templates that come with caisson.
@@ -270,8 +238,17 @@ func (all templates) expand(c *shape.Checker, v *tree.Value) (whole *tree.Value,
 	if missing {
 		return nil, ""
 	}
-	if t.shipped {
-		body = placed(body, t.at.Src, use.At)
+	if t.shipped { // its parts are where it is used
+		body = body.Map(func(v *tree.Value) {
+			if v.At.Src == t.at.Src {
+				v.At = use.At
+			}
+			for i, f := range v.Fields {
+				if f.At.Src == t.at.Src {
+					v.Fields[i].At = use.At
+				}
+			}
+		})
 	}
 	lost := func(v *tree.Value) { c.Errorf(v.At, "type", "", "%s has something else here", t) }
 	return tree.MergeOverride(body, rest, lost), t.String() + "@" + t.digest

@@ -93,21 +93,28 @@ func (v *Value) With(key string, val *Value) *Value {
 	return &out
 }
 
-// Sorted returns the value with the keys of its maps in the order of their names.
-func (v *Value) Sorted() *Value {
+// Map returns a copy of the value, in which f changes it and then each that is below it.
+func (v *Value) Map(f func(*Value)) *Value {
 	if v == nil {
 		return nil
 	}
 	out := *v
 	out.Fields, out.List = slices.Clone(v.Fields), slices.Clone(v.List)
-	slices.SortFunc(out.Fields, func(a, b Field) int { return strings.Compare(a.Key, b.Key) })
+	f(&out)
 	for i := range out.Fields {
-		out.Fields[i].Val = out.Fields[i].Val.Sorted()
+		out.Fields[i].Val = out.Fields[i].Val.Map(f)
 	}
 	for i := range out.List {
-		out.List[i] = out.List[i].Sorted()
+		out.List[i] = out.List[i].Map(f)
 	}
 	return &out
+}
+
+// Sorted returns the value with the keys of its maps in the order of their names.
+func (v *Value) Sorted() *Value {
+	return v.Map(func(v *Value) {
+		slices.SortFunc(v.Fields, func(a, b Field) int { return strings.Compare(a.Key, b.Key) })
+	})
 }
 
 // AppendText appends a text that equal values have in common, and others not.

@@ -27,8 +27,8 @@ import (
 	"github.com/caisson-os/caisson/spec/site/cluster"
 	"github.com/caisson-os/caisson/spec/site/convert"
 	"github.com/caisson-os/caisson/spec/site/document"
+	"github.com/caisson-os/caisson/spec/site/explain"
 	"github.com/caisson-os/caisson/spec/site/inventory"
-	"github.com/caisson-os/caisson/spec/site/maintenance"
 	"github.com/caisson-os/caisson/spec/site/report"
 	"github.com/caisson-os/caisson/spec/site/scaffold"
 )
@@ -179,13 +179,11 @@ func (a *app) windowsCommand() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		m := s.Maintenance()
-		if node != "" {
-			if m, err = s.MaintenanceOf(node); err != nil {
-				return err
-			}
+		windows, err := s.Windows(node)
+		if err != nil {
+			return err
 		}
-		o := calendar.OpeningsOf(m.Windows, span)
+		o := calendar.OpeningsOf(windows, span)
 		return a.show(o, func() {
 			if len(o.Windows) == 0 {
 				a.say("there is no MaintenanceWindow")
@@ -221,7 +219,7 @@ func (a *app) operationsCommand() *cobra.Command {
 			if len(m.Operations)+len(m.Realtime) == 0 {
 				a.say("%s has no operations", node)
 			}
-			maintenance.WriteOperations(a.out, m)
+			explain.WriteOperations(a.out, m)
 		})
 	})
 	c.Flags().StringVar(&node, "node", "", "the node's name")

@@ -188,7 +188,7 @@ func (w Preview) Digest(fleet *publish.Fleet, from spec.Floor, nodes []publish.N
 	if err := json.NewEncoder(h).Encode(terms); err != nil {
 		return "", err
 	}
-	for _, r := range w.Site.Maintenance().Rollouts { // of two with the same waves one may divide fewer nodes otherwise
+	for _, r := range w.Site.Rollouts() { // of two with the same waves one may divide fewer nodes otherwise
 		fmt.Fprintf(h, "%s\n", r.Definition())
 	}
 	fmt.Fprintf(h, "from %d %d\n", from.Epoch, from.Generation)
@@ -239,7 +239,7 @@ func (w Preview) terms(fleet *publish.Fleet) *plan.Terms {
 	policy := fleet.Policy()
 	t := &plan.Terms{Registry: w.Publisher.Registry.Ref().String(), Lifetime: int64(policy.Lifetime / time.Second),
 		Threshold: max(1, policy.Threshold), Rollouts: []plan.RolloutTerms{}}
-	for _, r := range w.Site.Maintenance().Rollouts {
+	for _, r := range w.Site.Rollouts() {
 		one := plan.RolloutTerms{Name: r.Name, Rule: r.Rule, Waves: []plan.WaveTerms{}, Budget: r.Budget(w.Site.Nodes())}
 		if _, divide, err := w.Site.Rollout(r.Name); err == nil { // else it is for no node
 			for _, wave := range divide(func(string) bool { return true }) {

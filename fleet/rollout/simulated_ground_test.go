@@ -22,7 +22,7 @@ import (
 	"github.com/caisson-os/caisson/oci/sign"
 	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/spec/site"
-	"github.com/caisson-os/caisson/spec/site/maintenance"
+	"github.com/caisson-os/caisson/spec/site/waves"
 )
 
 // ground is what all runs of a simulation start from: a published fleet in racks, all of whose
@@ -32,7 +32,7 @@ type ground struct {
 	ill    bool // in each run something comes over nodes, a whole rack among them
 	rule   spec.RolloutRule
 	budget *spec.RolloutBudget
-	divide func(takes func(string) bool) []maintenance.Wave
+	divide func(takes func(string) bool) []waves.Wave
 
 	names     []string
 	operator  *ecdsa.PrivateKey

@@ -15,19 +15,19 @@ import (
 	"github.com/caisson-os/caisson/internal/plain"
 	"github.com/caisson-os/caisson/oci"
 	"github.com/caisson-os/caisson/spec"
-	"github.com/caisson-os/caisson/spec/site/maintenance"
+	"github.com/caisson-os/caisson/spec/site/waves"
 )
 
 // Order holds what a rollout is asked for.
 type Order struct {
 	Name      string
 	Rule      spec.RolloutRule
-	Divide    func(takes func(node string) bool) []maintenance.Wave // its nodes that are taken, in waves
-	Nodes     []publish.Node                                        // compiled, of the whole site
-	At        time.Time                                             // the date that they were compiled for
-	Reference string                                                // digest by which their layers are found; "" without layers
-	Named     bool                                                  // an operator named that digest
-	Budget    *spec.RolloutBudget                                   // how many may be unavailable at once; nil: those of a wave move together
+	Divide    func(takes func(node string) bool) []waves.Wave // its nodes that are taken, in waves
+	Nodes     []publish.Node                                  // compiled, of the whole site
+	At        time.Time                                       // the date that they were compiled for
+	Reference string                                          // digest by which their layers are found; "" without layers
+	Named     bool                                            // an operator named that digest
+	Budget    *spec.RolloutBudget                             // how many may be unavailable at once; nil: those of a wave move together
 	// what was given out last when somebody agreed to this; nil: whatever it is
 	From *spec.Floor
 }

@@ -89,7 +89,7 @@ func (r *Reconciler) start(ctx context.Context, w *work, by publish.By, from *sp
 		}
 	}
 	var first rollout.Order
-	for _, one := range w.site.Maintenance().Rollouts {
+	for _, one := range w.site.Rollouts() {
 		rule, divide, err := w.site.Rollout(one.Name)
 		if err != nil {
 			continue // it is for no node now: none of its own is kept from the others

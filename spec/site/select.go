@@ -13,6 +13,7 @@ import (
 	"github.com/caisson-os/caisson/spec/site/inventory"
 	"github.com/caisson-os/caisson/spec/site/maintenance"
 	"github.com/caisson-os/caisson/spec/site/report"
+	"github.com/caisson-os/caisson/spec/site/waves"
 )
 
 // Groups name nodes of a site: their labels, and NodeSets.
@@ -195,15 +196,19 @@ func (s *Site) Where(conditions []string) (names []string, none string, err erro
 	return explain.All(conditions, nodes)
 }
 
+// Rollouts returns the site's Rollouts, as written.
+func (s *Site) Rollouts() []waves.Rollout { return s.rollouts }
+
 // Rollout returns the Rollout of a name, and what divides those of its nodes that are
 // taken into waves.
-func (s *Site) Rollout(name string) (r maintenance.Rollout, divide func(takes func(node string) bool) []maintenance.Wave, err error) {
-	r, ok := s.maintenance.Rollout(name)
-	if !ok {
+func (s *Site) Rollout(name string) (r waves.Rollout, divide func(takes func(node string) bool) []waves.Wave, err error) {
+	i := slices.IndexFunc(s.rollouts, func(one waves.Rollout) bool { return one.Name == name })
+	if i < 0 {
 		return r, nil, report.Invalidf("kind: Rollout with that metadata.name is not among the site's documents",
 			"the site has no rollout %q", name)
 	}
-	divide = func(takes func(string) bool) []maintenance.Wave {
+	r = s.rollouts[i]
+	divide = func(takes func(string) bool) []waves.Wave {
 		return r.Divide(slices.DeleteFunc(slices.Clone(s.fleet.Nodes), func(n inventory.Node) bool { return !takes(n.Name) }))
 	}
 	if len(r.Divide(s.fleet.Nodes)) == 0 {

@@ -25,6 +25,7 @@ import (
 
 	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/spec/rules"
+	"github.com/caisson-os/caisson/spec/site/calendar"
 	"github.com/caisson-os/caisson/spec/site/document"
 	"github.com/caisson-os/caisson/spec/site/inventory"
 	"github.com/caisson-os/caisson/spec/site/machine"
@@ -35,6 +36,7 @@ import (
 	"github.com/caisson-os/caisson/spec/site/service"
 	"github.com/caisson-os/caisson/spec/site/shape"
 	"github.com/caisson-os/caisson/spec/site/tree"
+	"github.com/caisson-os/caisson/spec/site/waves"
 )
 
 // Site is a validated configuration: immutable, and safe for concurrent use.
@@ -51,7 +53,8 @@ type Site struct {
 	maintenance maintenance.Maintenance
 	realtime    []realtime
 	dated
-	health maintenance.HealthChecks
+	rollouts []waves.Rollout
+	health   waves.HealthChecks
 
 	secrets Secrets
 	seal    Seal // nil: nothing is sealed
@@ -138,6 +141,7 @@ func build(r *document.Reader) *Site {
 	r.In("layer", func() { s.layer.checkNodes(r.Checker, nodes) })
 	r.In("secrets", func() { s.secrets = readSecrets(r, s.doc.Secrets) })
 	s.maintenance = maintenance.Check(r.Checker, r.Maintenance)
+	s.rollouts = waves.Check(r.Checker, r.Rollouts, s.maintenance)
 	s.services = readServices(r, service.Check(r.Checker, r.Services, s.maintenance, nodes, document.Beside))
 	r.In("swap", func() {
 		s.maintenance.AddSwaps(r.Checker, s.doc.Swap, r.Tree.Get("swap"))
@@ -147,6 +151,9 @@ func build(r *document.Reader) *Site {
 		}
 	})
 	s.maintenance.CheckNodes(r.Checker, nodes)
+	for _, one := range s.rollouts {
+		r.In(one.Name, func() { one.CheckNodes(r.Checker, nodes) })
+	}
 	s.makeParts(r)
 	if a := s.doc.Attached; a.On && layer {
 		r.In("attached", func() {
@@ -166,13 +173,10 @@ func build(r *document.Reader) *Site {
 		s.parts.CheckExports(r.Checker)
 	}
 	r.In("health", func() {
-		s.health = maintenance.ReadHealth(r.Checker, s.doc.Health, r.Tree.Get("health"), &s.maintenance)
+		s.health = waves.ReadHealth(r.Checker, s.doc.Health, r.Tree.Get("health"), s.maintenance)
 	})
 	return s
 }
-
-// Maintenance returns when and where the site's nodes may be disturbed.
-func (s *Site) Maintenance() maintenance.Maintenance { return s.maintenance }
 
 // OperationsOf returns what a node does over time as it would be published, nil for
 // nothing and for a site that was read without a date; and that date.
@@ -184,13 +188,16 @@ func (s *Site) OperationsOf(node string) (*spec.Maintenance, time.Time) {
 	return s.expanded.Node(n), s.date
 }
 
-// MaintenanceOf is [Site.Maintenance] with the windows that one node waits for.
-func (s *Site) MaintenanceOf(node string) (maintenance.Maintenance, error) {
+// Windows returns the site's windows, by name; of a node those that it waits for.
+func (s *Site) Windows(node string) ([]calendar.Window, error) {
+	if node == "" {
+		return s.maintenance.Windows, nil
+	}
 	n, err := s.fleet.Node(node)
 	if err != nil {
-		return maintenance.Maintenance{}, err
+		return nil, err
 	}
-	return s.maintenance.Of(n), nil
+	return s.maintenance.WindowsOf(n), nil
 }
 
 // NeverOpen returns the names of windows that nodes wait for in vain.

@@ -66,9 +66,9 @@ func TestASwapReachesItsNodes(t *testing.T) {
 		if want.Slot != "" && o.Maintenance.Slots[want.Slot].FleetLock != "https://lock.example" || want.Slot == "" && o.Maintenance.Slots != nil {
 			t.Errorf("%s: slots %+v", node, o.Maintenance.Slots)
 		}
-		of, err := s.MaintenanceOf(node)
-		if err != nil || len(of.Windows) != 1 || of.Windows[0].Name != want.Windows[0] {
-			t.Errorf("%s: its windows are %+v, %v", node, of.Windows, err)
+		of, err := s.Windows(node)
+		if err != nil || len(of) != 1 || of[0].Name != want.Windows[0] {
+			t.Errorf("%s: its windows are %+v, %v", node, of, err)
 		}
 	}
 	none := operatingAt(t, swapping[:strings.Index(swapping, "swap:")], "2026-11-21")
@@ -87,7 +87,7 @@ func TestASwapsNeverOpenWindowIsSaid(t *testing.T) {
 	if got := s.NeverOpen(); !slices.Equal(got, []string{"weekend"}) {
 		t.Errorf("never open: %q", got)
 	}
-	if !s.Maintenance().Operates() || (maintenance.Maintenance{}).Operates() {
+	if !s.maintenance.Operates() || (maintenance.Maintenance{}).Operates() {
 		t.Error("a site with a swap has no calendar")
 	}
 }

@@ -77,6 +77,15 @@ func (d WindowSpecDoc) Check(c *shape.Checker, name shape.Text) Window {
 	return w
 }
 
+// During returns what a node is sent of a window for a span.
+func (w Window) During(span spec.Interval) spec.Window {
+	out := spec.Window{Intervals: append([]spec.Interval{}, w.Intervals(span)...), StartGuard: int64(w.StartGuard / time.Second)}
+	if w.Stop {
+		out.OnClose = "stop"
+	}
+	return out
+}
+
 // each returns what as many entries of a list are as a window may have, and reports that there are more.
 func each[D, T any](c *shape.Checker, window shape.Text, list []D, check func(D, *shape.Checker) (T, bool)) (out []T) {
 	c.Refuse(len(list) > MaxRules, window.At, "range", "write another window: a NodeMaintenance names several",
@@ -338,7 +347,7 @@ type WindowOpenings struct {
 // OpeningsOf returns when windows are open: whole intervals that overlap the span.
 func OpeningsOf(windows []Window, span spec.Interval) Openings {
 	return Openings{append([]WindowOpenings{}, plain.Each(windows, func(w Window) WindowOpenings {
-		return WindowOpenings{Name: w.Name, Intervals: append([]spec.Interval{}, w.Intervals(span)...), zone: w.Zone}
+		return WindowOpenings{Name: w.Name, Intervals: w.During(span).Intervals, zone: w.Zone}
 	})...)}
 }
 

@@ -24,6 +24,7 @@ import (
 	"github.com/caisson-os/caisson/spec/site/maintenance"
 	"github.com/caisson-os/caisson/spec/site/service"
 	"github.com/caisson-os/caisson/spec/site/shape"
+	"github.com/caisson-os/caisson/spec/site/waves"
 )
 
 // The API group of all kinds, and the version that is served and stored.
@@ -79,7 +80,7 @@ var table = []Kind{
 	{Kind: shape.Kind[maintenance.NodeMaintenanceDoc](), about: "What nodes do over time, and when.",
 		columns: []column{{"Nodes", "string", ".spec.nodes"}, {"Windows", "string", ".spec.windows"}, valid, why, age}},
 	{Kind: shape.Kind[maintenance.TemplateDoc](), about: "An operation that a NodeMaintenance names.", columns: []column{valid, why, age}},
-	{Kind: shape.Kind[maintenance.RolloutDoc](), about: "In which waves a change reaches its nodes.", columns: []column{valid, why, age}},
+	{Kind: shape.Kind[waves.RolloutDoc](), about: "In which waves a change reaches its nodes.", columns: []column{valid, why, age}},
 	{Kind: shape.Kind[service.ServiceDoc](), about: "Files that nodes have from git, for a unit of systemd.",
 		columns: []column{{"Repository", "string", ".spec.git.url"}, valid, why, age}},
 	{Kind: FleetNode, about: "What a node of the fleet reports. It is written by caisson-kube, from the fleet's service.", columns: []column{

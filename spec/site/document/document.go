@@ -28,30 +28,31 @@ import (
 	"github.com/caisson-os/caisson/spec/site/report"
 	"github.com/caisson-os/caisson/spec/site/shape"
 	"github.com/caisson-os/caisson/spec/site/tree"
+	"github.com/caisson-os/caisson/spec/site/waves"
 )
 
 // Site is a Site as it is written.
 type Site struct {
-	APIVersion shape.Text             `site:"apiVersion,required" enum:"caisson.dev/v1alpha1"`
-	Kind       shape.Text             `site:"kind,required" enum:"Site"`
-	Metadata   MetadataDoc            `site:"metadata" doc:"name of the document; required, except in a file that is included"`
-	Include    []shape.Text           `site:"include" doc:"files and patterns, relative to this one, whose content is laid below this"`
-	Registry   shape.Text             `site:"registry" doc:"where layers and overlays are published: host[:port]/prefix or oci:DIR"`
-	Layer      LayerDoc               `site:"layer" doc:"what the system layer is made of; without a layer nodes keep their own system"`
-	Attached   shape.Flag             `site:"attached" doc:"caisson boots no node: what needs a layer is reported, not refused"`
-	Nodes      []inventory.NodeDoc    `site:"nodes"`
-	Inventory  inventory.SourcesDoc   `site:"inventory" doc:"more nodes: of files, of kubectl get nodes, or of the cluster"`
-	Network    spec.Network           `site:"network" doc:"every node's resolver, time servers and addresses"`
-	Boot       []spec.BootNetwork     `site:"bootNetwork" doc:"how the loader reaches the registry; rows select network cards"`
-	Machine    shape.Raw[machineDoc]  `site:"machine" doc:"settings beside conf that may differ by host or label"`
-	Trust      TrustDoc               `site:"trust"`
-	Values     shape.Words            `site:"values" doc:"Divingbell values files, below conf"`
-	Conf       shape.Raw[ConfDoc]     `site:"conf" doc:"Divingbell's configuration"`
-	Manifests  manifestsDoc           `site:"manifests" doc:"modules on or off, as in Divingbell"`
-	Labels     shape.Map[labelsDoc]   `site:"labels" doc:"which nodes run a module, as in Divingbell"`
-	Swap       []maintenance.SwapDoc  `site:"swap" doc:"when nodes boot by themselves where a change takes it; never when absent"`
-	Secrets    shape.Map[Secret]      `site:"secrets" doc:"values that are sealed to the nodes which need them, see docs/secrets.md"`
-	Health     []maintenance.CheckDoc `site:"health" doc:"checks of a change on a node: it is kept when all pass, else undone"`
+	APIVersion shape.Text            `site:"apiVersion,required" enum:"caisson.dev/v1alpha1"`
+	Kind       shape.Text            `site:"kind,required" enum:"Site"`
+	Metadata   MetadataDoc           `site:"metadata" doc:"name of the document; required, except in a file that is included"`
+	Include    []shape.Text          `site:"include" doc:"files and patterns, relative to this one, whose content is laid below this"`
+	Registry   shape.Text            `site:"registry" doc:"where layers and overlays are published: host[:port]/prefix or oci:DIR"`
+	Layer      LayerDoc              `site:"layer" doc:"what the system layer is made of; without a layer nodes keep their own system"`
+	Attached   shape.Flag            `site:"attached" doc:"caisson boots no node: what needs a layer is reported, not refused"`
+	Nodes      []inventory.NodeDoc   `site:"nodes"`
+	Inventory  inventory.SourcesDoc  `site:"inventory" doc:"more nodes: of files, of kubectl get nodes, or of the cluster"`
+	Network    spec.Network          `site:"network" doc:"every node's resolver, time servers and addresses"`
+	Boot       []spec.BootNetwork    `site:"bootNetwork" doc:"how the loader reaches the registry; rows select network cards"`
+	Machine    shape.Raw[machineDoc] `site:"machine" doc:"settings beside conf that may differ by host or label"`
+	Trust      TrustDoc              `site:"trust"`
+	Values     shape.Words           `site:"values" doc:"Divingbell values files, below conf"`
+	Conf       shape.Raw[ConfDoc]    `site:"conf" doc:"Divingbell's configuration"`
+	Manifests  manifestsDoc          `site:"manifests" doc:"modules on or off, as in Divingbell"`
+	Labels     shape.Map[labelsDoc]  `site:"labels" doc:"which nodes run a module, as in Divingbell"`
+	Swap       []maintenance.SwapDoc `site:"swap" doc:"when nodes boot by themselves where a change takes it; never when absent"`
+	Secrets    shape.Map[Secret]     `site:"secrets" doc:"values that are sealed to the nodes which need them, see docs/secrets.md"`
+	Health     []waves.CheckDoc      `site:"health" doc:"checks of a change on a node: it is kept when all pass, else undone"`
 }
 
 // Secret says where the value of a secret comes from, where the site is published. One of File,

@@ -13,6 +13,7 @@ import (
 	"github.com/caisson-os/caisson/spec/site/service"
 	"github.com/caisson-os/caisson/spec/site/shape"
 	"github.com/caisson-os/caisson/spec/site/tree"
+	"github.com/caisson-os/caisson/spec/site/waves"
 )
 
 // kind is a kind of document that may stand beside a Site.
@@ -28,7 +29,7 @@ var kinds = []kind{
 	now(func(r *Reader) *[]maintenance.NodeSetDoc { return &r.Maintenance.Sets }),
 	later(func(r *Reader) *[]shape.Raw[maintenance.NodeMaintenanceDoc] { return &r.Maintenance.Nodes }),
 	later(func(r *Reader) *[]shape.Raw[maintenance.TemplateDoc] { return &r.Maintenance.Templates }),
-	now(func(r *Reader) *[]maintenance.RolloutDoc { return &r.Maintenance.Rollouts }),
+	now(func(r *Reader) *[]waves.RolloutDoc { return &r.Rollouts }),
 	now(func(r *Reader) *[]service.ServiceDoc { return &r.Services }),
 }
 

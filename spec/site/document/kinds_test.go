@@ -26,7 +26,7 @@ const top = "../../../"
 // shown in the docs: what else there is of a kind follows from its row.
 func TestKindIsOneRow(t *testing.T) {
 	lists := func(r *Reader) (out []int) {
-		for _, v := range []reflect.Value{reflect.ValueOf(r.Maintenance), reflect.ValueOf(struct{ Services any }{r.Services})} {
+		for _, v := range []reflect.Value{reflect.ValueOf(r.Maintenance), reflect.ValueOf(struct{ Rollouts, Services any }{r.Rollouts, r.Services})} {
 			for i := range v.NumField() {
 				out = append(out, reflect.Indirect(reflect.ValueOf(v.Field(i).Interface())).Len())
 			}

@@ -19,6 +19,7 @@ import (
 	"github.com/caisson-os/caisson/spec/site/service"
 	"github.com/caisson-os/caisson/spec/site/shape"
 	"github.com/caisson-os/caisson/spec/site/tree"
+	"github.com/caisson-os/caisson/spec/site/waves"
 )
 
 // Reader collects the documents of all files into one tree.
@@ -31,6 +32,7 @@ type Reader struct {
 	Claims  []inventory.Claim // Nodes of the cluster
 
 	Maintenance maintenance.Docs
+	Rollouts    []waves.RolloutDoc
 	Services    []service.ServiceDoc
 	Site        bool // a Site document was among them
 	parts       bool // documents of other kinds were

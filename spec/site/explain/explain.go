@@ -11,19 +11,23 @@
 package explain
 
 import (
+	"cmp"
 	"fmt"
+	"io"
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/caisson-os/caisson/internal/plain"
 	"github.com/caisson-os/caisson/spec"
+	"github.com/caisson-os/caisson/spec/rules"
 	"github.com/caisson-os/caisson/spec/site/inventory"
-	"github.com/caisson-os/caisson/spec/site/maintenance"
 	"github.com/caisson-os/caisson/spec/site/module"
 	"github.com/caisson-os/caisson/spec/site/override"
 	"github.com/caisson-os/caisson/spec/site/shape"
 	"github.com/caisson-os/caisson/spec/site/tree"
+	"github.com/caisson-os/caisson/spec/site/waves"
 )
 
 // Explanation is the effective configuration of one node and where each value
@@ -95,11 +99,11 @@ func Node(n inventory.Node, known, baked bool, parts []*override.Part) *Explanat
 }
 
 // AddHealth adds the checks that are for the node.
-func (e *Explanation) AddHealth(checks maintenance.HealthChecks) {
+func (e *Explanation) AddHealth(checks waves.HealthChecks) {
 	if len(checks) == 0 {
 		return
 	}
-	list := &tree.Value{Kind: tree.Sequence, List: plain.Each(checks, func(c maintenance.HealthCheck) *tree.Value { return c.Written })}
+	list := &tree.Value{Kind: tree.Sequence, List: plain.Each(checks, func(c waves.HealthCheck) *tree.Value { return c.Written })}
 	e.lines = append(e.lines, explained{key: "health", target: "default"})
 	w := &walker{e: e, source: "default", module: &module.Module{}, top: true}
 	health := place{pointer: "/health", named: "health"}
@@ -274,4 +278,31 @@ func (w *walker) leaf(v, base *tree.Value, at place, text, value string) {
 	w.e.Origins[at.pointer], w.e.settings[at.pointer] = o, Setting{at.named, value, &o}
 	last := &w.e.lines[len(w.e.lines)-1]
 	last.text, last.origin = text, &o
+}
+
+// WriteOperations prints for people what a node does once or by a clock.
+func WriteOperations(w io.Writer, m spec.Maintenance) {
+	line := func(format string, args ...any) {
+		_, _ = io.WriteString(w, plain.Sprintf(format+"\n", args...)) // as cli.Printf prints
+	}
+	within := func(from string, windows []string) {
+		if from != "" {
+			line("  from %s", from)
+		}
+		line("  in %s", cmp.Or(strings.Join(windows, " or "), "no window: at any time"))
+	}
+	for _, o := range m.Operations {
+		line("%s  %s\n  %s", o.Name, o.Type, strings.Join(o.Exec.Argv, " "))
+		within(o.From, o.Windows)
+		for _, at := range o.Runs {
+			line("  %s", at.Format(time.RFC3339))
+		}
+	}
+	for _, r := range m.Realtime {
+		line("%s  %s", r.Name, spec.RealtimeType)
+		for _, k := range r.Keys {
+			line("  %s %s", k.Item, rules.PolicyName(k.Item, k.Key))
+		}
+		within(r.From, r.Windows)
+	}
 }

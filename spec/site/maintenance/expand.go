@@ -16,27 +16,23 @@ import (
 // Expanded is a site's maintenance with its calendars resolved for some months. It is
 // safe for concurrent use.
 type Expanded struct {
+	of      Maintenance
 	horizon time.Time
 	windows map[string]spec.Window
-	parts   []nodeMaintenance
-	swaps   []Swap
 }
 
 // Expand resolves the calendars as they are published at a time.
 func (m Maintenance) Expand(now time.Time) *Expanded {
 	span := calendar.Horizon(now)
-	e := &Expanded{horizon: span.To, windows: map[string]spec.Window{}, parts: slices.Clone(m.nodes), swaps: m.swaps}
+	e := &Expanded{horizon: span.To, windows: map[string]spec.Window{}, of: m}
+	e.of.nodes = slices.Clone(m.nodes)
 	for _, w := range m.Windows {
-		out := spec.Window{Intervals: append([]spec.Interval{}, w.Intervals(span)...), StartGuard: seconds(w.StartGuard)}
-		if w.Stop {
-			out.OnClose = "stop"
-		}
-		e.windows[w.Name] = out
+		e.windows[w.Name] = w.During(span)
 	}
-	for i, p := range e.parts {
-		e.parts[i].operations = slices.Clone(p.operations)
-		for j := range e.parts[i].operations {
-			o := &e.parts[i].operations[j]
+	for i, p := range e.of.nodes {
+		e.of.nodes[i].operations = slices.Clone(p.operations)
+		for j := range e.of.nodes[i].operations {
+			o := &e.of.nodes[i].operations[j]
 			o.Windows = plain.Each(p.windows, windowName)
 			if o.Type == spec.Cron {
 				o.Runs = o.schedule.Runs(span)
@@ -63,7 +59,7 @@ func (e *Expanded) Node(n inventory.Node) *spec.Maintenance {
 			out.Windows[w.Name] = e.windows[w.Name]
 		}
 	}
-	for _, p := range e.parts {
+	for _, p := range e.of.nodes {
 		if !p.sets.Has(n) || len(p.operations)+len(p.realtime) == 0 {
 			continue
 		}
@@ -76,7 +72,7 @@ func (e *Expanded) Node(n inventory.Node) *spec.Maintenance {
 			out.Operations = append(out.Operations, o.Operation)
 		}
 	}
-	if s := (Maintenance{swaps: e.swaps}).Swap(n); s != nil {
+	if s := e.of.Swap(n); s != nil {
 		if group := s.turn.of(n).Slot; len(s.windows) > 0 || group != "" {
 			add(s.windows, group, s.turn)
 		}
@@ -87,27 +83,18 @@ func (e *Expanded) Node(n inventory.Node) *spec.Maintenance {
 	return out
 }
 
-// Of returns what concerns one node: windows that its operations and its swap wait for.
-func (m Maintenance) Of(n inventory.Node) Maintenance {
-	out := Maintenance{Sets: m.Sets}
-	waits := map[string]bool{}
-	add := func(windows []calendar.Window) {
-		for _, w := range windows {
-			waits[w.Name] = true
-		}
-	}
+// WindowsOf returns the windows that one node's operations and its swap wait for.
+func (m Maintenance) WindowsOf(n inventory.Node) []calendar.Window {
+	var waits []string
 	for _, p := range m.nodes {
 		if p.sets.Has(n) {
-			out.nodes = append(out.nodes, p)
-			add(p.windows)
+			waits = append(waits, plain.Each(p.windows, windowName)...)
 		}
 	}
 	if s := m.Swap(n); s != nil {
-		out.swaps = []Swap{*s}
-		add(s.windows)
+		waits = append(waits, plain.Each(s.windows, windowName)...)
 	}
-	out.Windows = slices.DeleteFunc(slices.Clone(m.Windows), func(w calendar.Window) bool { return !waits[w.Name] })
-	return out
+	return slices.DeleteFunc(slices.Clone(m.Windows), func(w calendar.Window) bool { return !slices.Contains(waits, w.Name) })
 }
 
 // Operates reports whether any node does something over time.
@@ -116,19 +103,13 @@ func (m Maintenance) Operates() bool { return len(m.nodes)+len(m.swaps) > 0 }
 // NeverOpen returns the names of windows that some nodes wait for and that do not
 // open before the horizon.
 func (e *Expanded) NeverOpen() []string {
+	waits := slices.Concat(append(plain.Each(e.of.nodes, func(p nodeMaintenance) []calendar.Window { return p.windows }),
+		plain.Each(e.of.swaps, func(s Swap) []calendar.Window { return s.windows })...)...)
 	var out []string
-	add := func(windows []calendar.Window) {
-		for _, w := range windows {
-			if len(e.windows[w.Name].Intervals) == 0 && !slices.Contains(out, w.Name) {
-				out = append(out, w.Name)
-			}
+	for _, w := range waits {
+		if len(e.windows[w.Name].Intervals) == 0 && !slices.Contains(out, w.Name) {
+			out = append(out, w.Name)
 		}
-	}
-	for _, p := range e.parts {
-		add(p.windows)
-	}
-	for _, s := range e.swaps {
-		add(s.windows)
 	}
 	return out
 }

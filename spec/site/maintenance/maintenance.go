@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package maintenance reads what a site's nodes do over time, when, and which of them:
-// the documents NodeMaintenance, MaintenanceWindow, NodeSet and Rollout, and the checks by which
-// nodes tell whether a change was good.
+// the documents NodeMaintenance, OperationTemplate, MaintenanceWindow and NodeSet.
 //
 // A document of its own kind stands beside the Site, in the same file or in one that
 // the Site includes. Names are unique among the documents of a kind. Everything is
@@ -30,7 +29,6 @@ type Docs struct {
 	Sets      []NodeSetDoc
 	Nodes     []shape.Raw[NodeMaintenanceDoc] // decoded when all templates are known
 	Templates []shape.Raw[TemplateDoc]
-	Rollouts  []RolloutDoc
 }
 
 // readNodes decodes a NodeMaintenance whose templates are expanded, and notes from which
@@ -81,8 +79,6 @@ type Maintenance struct {
 	Sets    []Set             // by name
 	nodes   []nodeMaintenance
 	swaps   []Swap // as written
-
-	Rollouts []Rollout // as written
 }
 
 // Check makes values of documents, and reports what is wrong with them.
@@ -105,7 +101,6 @@ func Check(c *shape.Checker, d Docs) Maintenance {
 	}
 	nodes := plain.Each(d.Nodes, func(v shape.Raw[NodeMaintenanceDoc]) NodeMaintenanceDoc { return readNodes(c, v.V, known) })
 	CheckEach(c, nodes, func(doc NodeMaintenanceDoc) { m.nodes = append(m.nodes, doc.check(c, &m)) })
-	CheckEach(c, d.Rollouts, func(doc RolloutDoc) { m.Rollouts = append(m.Rollouts, doc.check(c, &m)) })
 	return m
 }
 

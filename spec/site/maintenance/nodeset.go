@@ -59,14 +59,15 @@ func (s Sets) Has(n inventory.Node) bool {
 
 type label struct{ key, value string }
 
-func (s Set) definition() string {
+// Definition says all of which nodes are meant, for comparison.
+func (s Set) Definition() string {
 	return fmt.Sprintf("set %q labels %q hosts %q without labels %q hosts %q", s.Name, s.labels, s.hosts, s.excluded, s.not)
 }
 
 func (d NodeSetDoc) check(c *shape.Checker) Set {
 	s := Set{Name: d.Metadata.Name.S, at: d.Metadata.Name.At, labels: labels(d.Spec.Match.Labels), excluded: labels(d.Spec.Exclude.Labels)}
-	c.In("match", func() { s.hosts = patterns(c, d.Spec.Match.V, d.Spec.Match.Hosts) })
-	c.In("exclude", func() { s.not = patterns(c, d.Spec.Exclude.V, d.Spec.Exclude.Hosts) })
+	c.In("match", func() { s.hosts = Patterns(c, d.Spec.Match.V, d.Spec.Match.Hosts) })
+	c.In("exclude", func() { s.not = Patterns(c, d.Spec.Exclude.V, d.Spec.Exclude.Hosts) })
 	return s
 }
 
@@ -74,8 +75,8 @@ func labels(m shape.Map[shape.Text]) []label {
 	return plain.Each(m, func(e shape.Entry[shape.Text]) label { return label{e.Key.S, e.Val.S} })
 }
 
-// patterns returns those of the hosts of v that can be patterns.
-func patterns(c *shape.Checker, v *tree.Value, hosts []string) []string {
+// Patterns returns those of the hosts of v that can be patterns.
+func Patterns(c *shape.Checker, v *tree.Value, hosts []string) []string {
 	var out []string
 	for i, host := range hosts {
 		if _, err := path.Match(host, ""); err != nil || host == "" {
@@ -95,13 +96,16 @@ func (s Set) Has(n inventory.Node) bool {
 		v, ok := n.Label(l.key)
 		return ok && v == l.value
 	}
-	named := func(pattern string) bool {
+	return !slices.ContainsFunc(s.labels, func(l label) bool { return !has(l) }) &&
+		(len(s.hosts) == 0 || Named(s.hosts, n)) && !slices.ContainsFunc(s.excluded, has) && !Named(s.not, n)
+}
+
+// Named reports whether a node has a name of one of these patterns.
+func Named(patterns []string, n inventory.Node) bool {
+	return slices.ContainsFunc(patterns, func(pattern string) bool {
 		ok, err := path.Match(pattern, n.Name)
 		return ok && err == nil
-	}
-	return !slices.ContainsFunc(s.labels, func(l label) bool { return !has(l) }) &&
-		(len(s.hosts) == 0 || slices.ContainsFunc(s.hosts, named)) &&
-		!slices.ContainsFunc(s.excluded, has) && !slices.ContainsFunc(s.not, named)
+	})
 }
 
 // warnOfNobody reports sets that no node belongs to: what names one has no effect.
@@ -111,13 +115,13 @@ func warnOfNobody(c *shape.Checker, sets []Set, nodes []inventory.Node) {
 			continue
 		}
 		c.In(s.Name, func() {
-			c.Warnf(s.at, "nobody", s.whyNobody(nodes), "no node belongs to the NodeSet %s: what is for it has no effect", s.Name)
+			c.Warnf(s.at, "nobody", s.WhyNobody(nodes), "no node belongs to the NodeSet %s: what is for it has no effect", s.Name)
 		})
 	}
 }
 
-// whyNobody is a hint: the first label or pattern that no node has.
-func (s Set) whyNobody(nodes []inventory.Node) string {
+// WhyNobody is a hint: the first label or pattern that no node has.
+func (s Set) WhyNobody(nodes []inventory.Node) string {
 	for _, l := range s.labels {
 		if !slices.ContainsFunc(nodes, Set{labels: []label{l}}.Has) {
 			return "no node has the label " + l.key + "=" + l.value + "; " + inventory.LabelHint(l.key, l.value, nodes)
@@ -129,74 +133,4 @@ func (s Set) whyNobody(nodes []inventory.Node) string {
 		}
 	}
 	return "match takes the nodes that have all of it, exclude takes away those that have any of it"
-}
-
-// fewNodes may be in one wave of any fleet, whatever their share of it.
-const fewNodes = 16
-
-// checkNodes refuses a wave that names what no node of the rollout has, and one that is large and
-// does not say so: where a word is mistyped, it is the next wave that gets its nodes, and a number
-// is mistyped as easily.
-func (r Rollout) checkNodes(c *shape.Checker, nodes []inventory.Node) {
-	mine, largest := r.of(nodes), 0
-	if len(mine) == 0 {
-		return // a part of a site
-	}
-	path := []string{"waves"}
-	if r.strategy != nil {
-		path = []string{"strategy", "order"}
-		c.In("strategy", func() { r.checkBudget(c, mine) })
-	}
-	for i, w := range r.waves {
-		c.Within(append(path, shape.Nth(i)), func() {
-			if what, hint := w.nobody(mine); what != "" {
-				c.Errorf(w.At, "nobody", hint, "no node of the rollout %s", what)
-			}
-		})
-		if w.Each != "" {
-			values := map[string]int{}
-			for _, n := range mine {
-				if v, ok := n.Label(w.Each); ok {
-					values[v]++
-					largest = max(largest, values[v])
-				}
-			}
-		}
-	}
-	if r.strategy != nil {
-		return // its budget bounds how many move at once
-	}
-	for _, w := range r.Divide(nodes) {
-		size, at, what := len(w.Nodes), r.at, "the nodes that are in no wave"
-		if w.term < len(r.waves) {
-			term := r.waves[w.term]
-			if term.Rest || term.Each != "" {
-				continue
-			}
-			at, what = term.At, "the nodes of wave "+w.Name
-		}
-		if size > max(fewNodes, largest) && 4*size > len(nodes) {
-			c.In("waves", func() {
-				c.Errorf(at, "large-wave", "write rest: true where all of them are meant at once; smaller numbers and each make smaller waves",
-					"%s are %d of %d at once", what, size, len(nodes))
-			})
-		}
-	}
-}
-
-// nobody returns what a wave names that none of the nodes has, and a hint.
-func (w wave) nobody(nodes []inventory.Node) (what, hint string) {
-	for _, pattern := range w.Hosts {
-		if !slices.ContainsFunc(nodes, Set{hosts: []string{pattern}}.Has) {
-			return "has the name " + pattern, inventory.DidYouMean(pattern, nodes)
-		}
-	}
-	if w.set != nil && !slices.ContainsFunc(nodes, w.set.Has) {
-		return "belongs to the NodeSet " + w.set.Name, w.set.whyNobody(nodes)
-	}
-	labelled := func(n inventory.Node) bool { _, ok := n.Label(w.Each); return ok }
-	if w.Each != "" && !slices.ContainsFunc(nodes, labelled) {
-		return "has the label " + w.Each, inventory.LabelHint(w.Each, "", nodes)
-	}
-	return "", ""
 }

@@ -4,7 +4,6 @@ package maintenance
 
 import (
 	"cmp"
-	"io"
 	"slices"
 	"strings"
 	"time"
@@ -90,7 +89,7 @@ func (d operationDoc) check(c *shape.Checker, maintenance string, windows []cale
 	d.checkType(c)
 	if d.Type.S == spec.Cron && d.Schedule != nil {
 		c.In("schedule", func() { o.schedule = d.Schedule.Check(c, windows) })
-		o.Jitter, o.CatchUp = seconds(o.schedule.Jitter), o.schedule.CatchUp
+		o.Jitter, o.CatchUp = int64(o.schedule.Jitter/time.Second), o.schedule.CatchUp
 	}
 	c.Refuse(o.Disruptive && len(windows) == 0 && !always, cmp.Or(d.Disruptive.At, d.Reboots.At), "window",
 		"name windows, or write windows: [always]", "%s disturbs its node and has no window", d.Name.S)
@@ -146,7 +145,7 @@ func (d *commandDoc) check(c *shape.Checker, v *tree.Value) *spec.Command {
 func (d *retryDoc) check(c *shape.Checker) (retries, backoff int64) {
 	c.Refuse(d.Max.Set() && (d.Max.N < 1 || d.Max.N > 100), d.Max.At, "range", "", "retries are 1 to 100")
 	c.Refuse(d.Backoff.D > maxBackoff, d.Backoff.At, "range", "", "the first pause is at most a week")
-	return d.Max.N, seconds(d.Backoff.D)
+	return d.Max.N, int64(d.Backoff.D / time.Second)
 }
 
 // identity is the digest by which a node knows what it has done: of what it is and
@@ -163,8 +162,6 @@ func identity(o spec.Operation) string {
 	}
 	return digest.Of(data)
 }
-
-func seconds(d time.Duration) int64 { return int64(d / time.Second) }
 
 // SwapDoc is when some nodes start over by themselves into what waits for that, as it
 // is written.
@@ -277,31 +274,4 @@ func (d operationDoc) checkRealtime(c *shape.Checker, m *nodeMaintenance, from s
 		r.Conf = nil
 	}
 	return r
-}
-
-// WriteOperations prints for people what a node does once or by a clock.
-func WriteOperations(w io.Writer, m spec.Maintenance) {
-	line := func(format string, args ...any) {
-		_, _ = io.WriteString(w, plain.Sprintf(format+"\n", args...)) // as cli.Printf prints
-	}
-	within := func(from string, windows []string) {
-		if from != "" {
-			line("  from %s", from)
-		}
-		line("  in %s", cmp.Or(strings.Join(windows, " or "), "no window: at any time"))
-	}
-	for _, o := range m.Operations {
-		line("%s  %s\n  %s", o.Name, o.Type, strings.Join(o.Exec.Argv, " "))
-		within(o.From, o.Windows)
-		for _, at := range o.Runs {
-			line("  %s", at.Format(time.RFC3339))
-		}
-	}
-	for _, r := range m.Realtime {
-		line("%s  %s", r.Name, spec.RealtimeType)
-		for _, k := range r.Keys {
-			line("  %s %s", k.Item, rules.PolicyName(k.Item, k.Key))
-		}
-		within(r.From, r.Windows)
-	}
 }

@@ -1,6 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package maintenance
+// Package waves reads how a change reaches a site's nodes: the documents Rollout, which divide
+// nodes into waves, and the checks of health by which each node tells whether the change was good.
+//
+// It knows neither which nodes move nor whether one did well: package rollout asks it for waves,
+// and decides. Nodes are named as package maintenance names them.
+package waves
 
 import (
 	"cmp"
@@ -16,6 +21,7 @@ import (
 	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/spec/rules"
 	"github.com/caisson-os/caisson/spec/site/inventory"
+	"github.com/caisson-os/caisson/spec/site/maintenance"
 	"github.com/caisson-os/caisson/spec/site/report"
 	"github.com/caisson-os/caisson/spec/site/shape"
 	"github.com/caisson-os/caisson/spec/site/tree"
@@ -23,7 +29,7 @@ import (
 
 // RolloutDoc is a Rollout as it is written.
 type RolloutDoc struct {
-	HeadDoc
+	maintenance.HeadDoc
 	Kind shape.Text     `site:"kind,required" enum:"Rollout"`
 	Spec rolloutSpecDoc `site:"spec,required"`
 }
@@ -55,7 +61,7 @@ type wave struct {
 	At      report.Pos
 	V       *tree.Value
 
-	set *Set
+	set *maintenance.Set
 }
 
 type haltDoc struct {
@@ -69,7 +75,7 @@ type Rollout struct {
 	Rule spec.RolloutRule
 
 	at       report.Pos
-	sets     Sets
+	sets     maintenance.Sets
 	waves    []wave
 	strategy *strategy // nil: the nodes of a wave move together
 }
@@ -80,7 +86,13 @@ const (
 	defaultSilence  = 30 * 60
 )
 
-func (d RolloutDoc) check(c *shape.Checker, m *Maintenance) Rollout {
+// Check makes rollouts of documents, and reports what is wrong with them.
+func Check(c *shape.Checker, docs []RolloutDoc, m maintenance.Maintenance) (out []Rollout) {
+	maintenance.CheckEach(c, docs, func(d RolloutDoc) { out = append(out, d.check(c, m)) })
+	return out
+}
+
+func (d RolloutDoc) check(c *shape.Checker, m maintenance.Maintenance) Rollout {
 	s := d.Spec
 	r := Rollout{Name: d.Metadata.Name.S, at: d.Metadata.Name.At, Rule: spec.RolloutRule{
 		Soak: defaultSoak, Deadline: defaultDeadline, Silence: defaultSilence,
@@ -92,7 +104,7 @@ func (d RolloutDoc) check(c *shape.Checker, m *Maintenance) Rollout {
 		to  *int64
 	}{{s.Soak.Duration, &r.Rule.Soak}, {s.Deadline, &r.Rule.Deadline}, {s.Silence, &r.Rule.Silence}} {
 		if t.doc.Set() {
-			*t.to = seconds(t.doc.D)
+			*t.to = int64(t.doc.D / time.Second)
 		}
 	}
 	c.In("halt", func() {
@@ -126,7 +138,7 @@ func (d RolloutDoc) check(c *shape.Checker, m *Maintenance) Rollout {
 	return r
 }
 
-func checkWaves(c *shape.Checker, m *Maintenance, field string, waves []wave) {
+func checkWaves(c *shape.Checker, m maintenance.Maintenance, field string, waves []wave) {
 	shape.Each(c, field, waves, func(i int, _ wave) { waves[i].check(c, m) })
 }
 
@@ -148,14 +160,14 @@ func (*wave) Schema(g *shape.Generator) any {
 	return map[string]any{"anyOf": []any{g.Of(reflect.TypeFor[shape.Text](), false), g.Of(reflect.TypeFor[termDoc](), false)}}
 }
 
-func (w *wave) check(c *shape.Checker, m *Maintenance) {
+func (w *wave) check(c *shape.Checker, m maintenance.Maintenance) {
 	n := rules.Given(c.Has(w.V, "hosts"), w.Set.Set(), c.Has(w.V, "percent"), c.Has(w.V, "count"), c.Has(w.V, "each"))
 	if n > 1 || n == 0 && !w.Rest {
 		c.Errorf(w.At, "wave", "as in {percent: 10}", "a wave has one of hosts, set, percent, count, each and rest")
 	} else if w.Rest && c.Has(w.V, "each") {
 		c.Errorf(w.At, "wave", "give it a wave of its own, the last one", "rest is not for each")
 	}
-	w.Hosts = patterns(c, w.V, w.Hosts)
+	w.Hosts = maintenance.Patterns(c, w.V, w.Hosts)
 	if w.Set.Set() {
 		c.In("set", func() {
 			if sets := m.PickSets(c, []shape.Text{w.Set}); len(sets) == 1 {
@@ -169,15 +181,6 @@ func (w *wave) check(c *shape.Checker, m *Maintenance) {
 	if at := c.At(w.V, "count"); at != (report.Pos{}) && w.Count < 1 {
 		c.Errorf(at, "range", "", "a wave has one node or more")
 	}
-}
-
-// Rollout returns the rollout of a name.
-func (m Maintenance) Rollout(name string) (Rollout, bool) {
-	i := slices.IndexFunc(m.Rollouts, func(r Rollout) bool { return r.Name == name })
-	if i < 0 {
-		return Rollout{}, false
-	}
-	return m.Rollouts[i], true
 }
 
 // Wave is a part of a rollout's nodes.
@@ -218,7 +221,7 @@ func (r Rollout) Divide(nodes []inventory.Node) []Wave {
 		name := fmt.Sprint(i + 1)
 		switch {
 		case w.Hosts != nil:
-			take(name, func(n inventory.Node) bool { return Set{hosts: w.Hosts}.Has(n) })
+			take(name, func(n inventory.Node) bool { return maintenance.Named(w.Hosts, n) })
 		case w.set != nil:
 			take(name+"-"+w.set.Name, w.set.Has)
 		case w.Percent > 0:
@@ -253,7 +256,7 @@ func (r Rollout) of(nodes []inventory.Node) []inventory.Node {
 func (r Rollout) Definition() string {
 	text := fmt.Sprintf("rollout %q", r.Name)
 	for _, s := range r.sets {
-		text += " of " + s.definition()
+		text += " of " + s.Definition()
 	}
 	if r.strategy != nil {
 		s := r.strategy
@@ -262,7 +265,7 @@ func (r Rollout) Definition() string {
 	for _, w := range r.waves {
 		text += fmt.Sprintf("; wave hosts %q percent %d count %d each %q", w.Hosts, w.Percent, w.Count, w.Each)
 		if w.set != nil {
-			text += " " + w.set.definition()
+			text += " " + w.set.Definition()
 		}
 	}
 	return text
@@ -378,4 +381,74 @@ func checkAnalysis(c *shape.Checker, v *tree.Value, a *spec.Analysis, soak int64
 	}
 	c.Refuse(a.AtLeast < 1 && c.Has(v, "atLeast"), c.At(v, "atLeast"), "range", "", "an analysis needs one node or more")
 	a.AtLeast = max(a.AtLeast, 1)
+}
+
+// fewNodes may be in one wave of any fleet, whatever their share of it.
+const fewNodes = 16
+
+// CheckNodes refuses a wave that names what no node of the rollout has, and one that is large and
+// does not say so: where a word is mistyped, it is the next wave that gets its nodes, and a number
+// is mistyped as easily.
+func (r Rollout) CheckNodes(c *shape.Checker, nodes []inventory.Node) {
+	mine, largest := r.of(nodes), 0
+	if len(mine) == 0 {
+		return // a part of a site
+	}
+	path := []string{"waves"}
+	if r.strategy != nil {
+		path = []string{"strategy", "order"}
+		c.In("strategy", func() { r.checkBudget(c, mine) })
+	}
+	for i, w := range r.waves {
+		c.Within(append(path, shape.Nth(i)), func() {
+			if what, hint := w.nobody(mine); what != "" {
+				c.Errorf(w.At, "nobody", hint, "no node of the rollout %s", what)
+			}
+		})
+		if w.Each != "" {
+			values := map[string]int{}
+			for _, n := range mine {
+				if v, ok := n.Label(w.Each); ok {
+					values[v]++
+					largest = max(largest, values[v])
+				}
+			}
+		}
+	}
+	if r.strategy != nil {
+		return // its budget bounds how many move at once
+	}
+	for _, w := range r.Divide(nodes) {
+		size, at, what := len(w.Nodes), r.at, "the nodes that are in no wave"
+		if w.term < len(r.waves) {
+			term := r.waves[w.term]
+			if term.Rest || term.Each != "" {
+				continue
+			}
+			at, what = term.At, "the nodes of wave "+w.Name
+		}
+		if size > max(fewNodes, largest) && 4*size > len(nodes) {
+			c.In("waves", func() {
+				c.Errorf(at, "large-wave", "write rest: true where all of them are meant at once; smaller numbers and each make smaller waves",
+					"%s are %d of %d at once", what, size, len(nodes))
+			})
+		}
+	}
+}
+
+// nobody returns what a wave names that none of the nodes has, and a hint.
+func (w wave) nobody(nodes []inventory.Node) (what, hint string) {
+	for _, pattern := range w.Hosts {
+		if !slices.ContainsFunc(nodes, func(n inventory.Node) bool { return maintenance.Named([]string{pattern}, n) }) {
+			return "has the name " + pattern, inventory.DidYouMean(pattern, nodes)
+		}
+	}
+	if w.set != nil && !slices.ContainsFunc(nodes, w.set.Has) {
+		return "belongs to the NodeSet " + w.set.Name, w.set.WhyNobody(nodes)
+	}
+	labelled := func(n inventory.Node) bool { _, ok := n.Label(w.Each); return ok }
+	if w.Each != "" && !slices.ContainsFunc(nodes, labelled) {
+		return "has the label " + w.Each, inventory.LabelHint(w.Each, "", nodes)
+	}
+	return "", ""
 }

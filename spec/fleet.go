@@ -171,6 +171,24 @@ type RolloutPlan struct {
 	Budget *RolloutBudget `json:"budget,omitempty"` // since 0.10.0: within a wave so many nodes move at once; all of them when absent
 }
 
+// Gives returns the digest of the overlay that a plan has for a node.
+func (p *RolloutPlan) Gives(node string) string {
+	for _, w := range p.Waves {
+		if digest := w.Nodes[node]; digest != "" {
+			return digest
+		}
+	}
+	return ""
+}
+
+// Size is how many nodes the plan is for.
+func (p *RolloutPlan) Size() (n int) {
+	for _, w := range p.Waves {
+		n += len(w.Nodes)
+	}
+	return n
+}
+
 // RolloutBudget says how many nodes may be unavailable at once. A node of which it is not
 // proved that it is well counts as unavailable.
 type RolloutBudget struct {
@@ -178,6 +196,16 @@ type RolloutBudget struct {
 	Each    int               `json:"each,omitempty"`    // nodes of a group; as many as of all when absent
 	Overall int               `json:"overall,omitempty"` // nodes of all; without a bound when absent
 	Nodes   map[string]string `json:"nodes"`             // node → its group: all nodes that count, also those that do not change
+}
+
+// AtOnce is how many of so many nodes of a group may be unavailable at once.
+func (b *RolloutBudget) AtOnce(size int) int {
+	for _, bound := range []int{b.Each, b.Overall} {
+		if bound > 0 {
+			size = min(size, bound)
+		}
+	}
+	return size
 }
 
 // Wave is one step of a [RolloutPlan].

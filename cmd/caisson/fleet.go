@@ -23,6 +23,7 @@ import (
 	"github.com/caisson-os/caisson/fleet/seal"
 	"github.com/caisson-os/caisson/fleet/server"
 	"github.com/caisson-os/caisson/fleet/store"
+	"github.com/caisson-os/caisson/fleet/unknown"
 	"github.com/caisson-os/caisson/fleet/view"
 	"github.com/caisson-os/caisson/internal/cli"
 	"github.com/caisson-os/caisson/internal/plain"
@@ -400,7 +401,7 @@ func (a *app) machineOf(ctx context.Context, x *replacing) (m spec.Match, err er
 		if mac, err := inventory.ParseMAC(id); err == nil {
 			id = mac
 		}
-		var list server.Unknown
+		var list unknown.Answer
 		if err := x.at.Get(ctx, "/v1/unknown", &list); err != nil {
 			return m, err
 		}

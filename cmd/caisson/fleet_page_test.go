@@ -393,7 +393,7 @@ func TestCommandsNameTheKeysThatCountNow(t *testing.T) {
 	if err := v.follow(a); err != nil {
 		t.Fatal(err, talk.String())
 	}
-	want := server.Names{Site: "site.yaml", Verifies: "--site site.yaml", Signs: `--key keys/one.key --key 'keys/it'\''s two.key'`}
+	want := query.Names{Site: "site.yaml", Verifies: "--site site.yaml", Signs: `--key keys/one.key --key 'keys/it'\''s two.key'`}
 	if got := v.names(); got != want {
 		t.Errorf("%+v, want %+v", got, want)
 	}
@@ -416,7 +416,7 @@ func TestCommandsNameTheKeysThatCountNow(t *testing.T) {
 		t.Errorf("after a change: %+v, want %+v", got, want)
 	}
 	v.Site, v.look.whom = nil, trustFlags{keys: []string{"keys/a b.pub", "x.pub"}}
-	if got := v.names(); got != (server.Names{Verifies: "--trust 'keys/a b.pub' --trust x.pub", Signs: "--key 'keys/a b.key' --key x.key"}) {
+	if got := v.names(); got != (query.Names{Verifies: "--trust 'keys/a b.pub' --trust x.pub", Signs: "--key 'keys/a b.key' --key x.key"}) {
 		t.Errorf("without a site: %+v", got)
 	}
 }

@@ -321,7 +321,7 @@ func (x *runFlags) driver(by publish.By, a *app, r *preview.Preview, name string
 			if err != nil {
 				return nil, err
 			}
-			moved := slices.DeleteFunc(slices.Clone(nodes), func(n publish.Node) bool { return rollout.GivenBy(plan, n.Name) == "" })
+			moved := slices.DeleteFunc(slices.Clone(nodes), func(n publish.Node) bool { return plan.Gives(n.Name) == "" })
 			return nodes, a.askKept(ctx, preview.Preview{Site: s, Publisher: r.Publisher, Policy: r.Policy}, source, plan.Reference, moved)
 		},
 		First: func(ctx context.Context) error {

@@ -330,7 +330,7 @@ func (v *serving) follow(a *app) (err error) {
 		return nil
 	}
 	var found *report.Report
-	v.Site, found = query.Follow(hostFiles{}, siteNames(v.look.whom.site), content.ReadLock)
+	v.Site, found = service.Follow(hostFiles{}, siteNames(v.look.whom.site), content.ReadLock)
 	v.Heads = service.AskGit(func() (*content.Source, error) { return a.source(v.cache) })
 	v.look.whom.loaded, err = a.good(v.Site.Now(), found)
 	return err
@@ -379,16 +379,16 @@ func (v *serving) hinted(err error) error {
 }
 
 // names are the words of commands on the service's pages: as many keys sign as must.
-func (v *serving) names() server.Names {
+func (v *serving) names() query.Names {
 	s := v.look.whom.loaded // nil: there is none
 	if v.Site != nil {
 		s = v.Site.Now()
 	}
 	if s == nil {
-		return server.NamesOf("", nil, v.look.whom.keys)
+		return query.NamesOf("", nil, v.look.whom.keys)
 	}
 	operators := s.Trust().Operator
-	return server.NamesOf(s.Dir(), v.look.whom.site, operators[:min(len(operators), max(1, s.Trust().Threshold))])
+	return query.NamesOf(s.Dir(), v.look.whom.site, operators[:min(len(operators), max(1, s.Trust().Threshold))])
 }
 
 // storedReports are the flags of verbs that show a fleet, also without its service: what nodes

@@ -3,7 +3,8 @@
 // Package analysis compares nodes that a rollout moved with others, by what a Prometheus measured.
 //
 // [Client.Measure] asks it for the values of all nodes at some moments, [Judge] compares their means. What
-// is missing, not a number or not to be had is never well: it holds the rollout where it is.
+// is missing, not a number or not to be had is never well: it holds the rollout where it is. [Waves] says
+// what of a plan there is to judge.
 package analysis
 
 import (
@@ -74,6 +75,55 @@ func Judge(a spec.Analysis, m Measured, nodes, others []string) (worse, holds st
 		return fmt.Sprintf("%s, for %s", worse, time.Duration(a.For)*time.Second), ""
 	}
 	return "", fmt.Sprintf("%s: it was at %d of %d moments within %s", worse, beyond, moments, time.Duration(a.For)*time.Second)
+}
+
+// Group names the group in which an analysis compares a node, as in "rack r1"; "" is the wave.
+func Group(plan *spec.RolloutPlan, a spec.Analysis, node string) string {
+	if a.Of != spec.OfGroup || plan.Budget == nil {
+		return ""
+	}
+	return plan.Budget.Per + " " + plan.Budget.Nodes[node]
+}
+
+// Waves names the waves of a plan, in order, that an analysis can judge: they have enough nodes,
+// and leave enough others.
+func Waves(plan *spec.RolloutPlan, a spec.Analysis) (waves []string) {
+	left := plan.Size()
+	for _, w := range plan.Waves {
+		sizes, most := map[string]int{}, 0
+		for name := range w.Nodes {
+			group := Group(plan, a, name)
+			sizes[group]++
+			most = max(most, sizes[group])
+		}
+		others := left - len(w.Nodes)
+		if plan.Budget != nil {
+			others = left - unjudged(plan.Budget, w, a, sizes)
+		}
+		if left -= len(w.Nodes); most >= a.AtLeast && (a.Against == "" || others >= a.AtLeast) {
+			waves = append(waves, w.Name)
+		}
+	}
+	return waves
+}
+
+// unjudged is how many nodes of a wave may have moved before an analysis judges any: not enough of each
+// part, and those that the budget lets move with the next step.
+func unjudged(b *spec.RolloutBudget, w spec.Wave, a spec.Analysis, parts map[string]int) (n int) {
+	for _, size := range parts {
+		n += min(size, a.AtLeast-1)
+	}
+	groups, step := map[string]int{}, 0
+	for name := range w.Nodes {
+		groups[b.Nodes[name]]++
+	}
+	for _, size := range groups {
+		step += b.AtOnce(size)
+	}
+	if b.Overall > 0 {
+		step = min(step, b.Overall)
+	}
+	return min(n+step, len(w.Nodes))
 }
 
 // side holds the values of one side at a moment.

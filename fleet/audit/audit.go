@@ -9,12 +9,14 @@
 package audit
 
 import (
+	"context"
 	"crypto/sha256"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
 	"strings"
+	"sync"
 	"time"
 	"unicode/utf8"
 )
@@ -123,21 +125,102 @@ var ErrLong = errors.New("the audit log is too long")
 // those behind a row, none at the end.
 func Whole(most int, after func(seq int64) ([]Row, error)) ([]Row, error) {
 	all := []Row{}
-	for before := (Row{}); ; before = all[len(all)-1] {
+	err := follow(Row{}, after, func(rows []Row) error {
+		if all = append(all, rows...); len(all) > most {
+			return fmt.Errorf("%w: it has more than %d rows, and those behind them were not checked", ErrLong, most)
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	return all, nil
+}
+
+// follow hands out the rows behind one to the end of their chain.
+func follow(before Row, after func(seq int64) ([]Row, error), take func([]Row) error) error {
+	for {
 		rows, err := after(before.Seq)
 		if err == nil {
 			err = Check(before, rows)
 		}
-		if err != nil {
-			return nil, err
+		if err != nil || len(rows) == 0 {
+			return err
 		}
-		if len(rows) == 0 {
-			return all, nil
+		if err := take(rows); err != nil {
+			return err
 		}
-		if all = append(all, rows...); len(all) > most {
-			return nil, fmt.Errorf("%w: it has more than %d rows, and those behind them were not checked", ErrLong, most)
+		before = rows[len(rows)-1]
+	}
+}
+
+// Log keeps rows.
+type Log interface {
+	Acts(ctx context.Context, after int64, most int) ([]Row, error)
+	LastAct(ctx context.Context) (int64, error)
+}
+
+// Chain says whether the chain of a log holds.
+type Chain struct {
+	At      time.Time
+	From    int64  // the row before those that were checked
+	Rows    int    // that were
+	Broken  string // why it does not hold
+	Unknown string // why nobody knows
+}
+
+// AtOnce is how many rows are read at a time.
+const AtOnce = 10_000
+
+// Newest checks the chain of so many of the newest rows of a log.
+func Newest(ctx context.Context, log Log, most int64, now time.Time) Chain {
+	c := Chain{At: now}
+	last, err := log.LastAct(ctx)
+	var before Row
+	if c.From = max(0, last-most); err == nil && c.From > 0 {
+		var rows []Row
+		if rows, err = log.Acts(ctx, c.From-1, 1); err == nil && (len(rows) == 0 || rows[0].Seq != c.From) {
+			err = fmt.Errorf("%w: row %d is not there", ErrBroken, c.From)
+		} else if err == nil {
+			before = rows[0]
 		}
 	}
+	if err == nil {
+		err = follow(before, func(seq int64) ([]Row, error) { return log.Acts(ctx, seq, AtOnce) },
+			func(rows []Row) error { c.Rows += len(rows); return nil })
+	}
+	switch {
+	case errors.Is(err, ErrBroken):
+		c.Broken = err.Error()
+	case err != nil:
+		c.At, c.Unknown = time.Time{}, err.Error() // the next look checks it again
+	}
+	return c
+}
+
+// Bounds of a look.
+const (
+	checked    = 200_000          // the newest rows
+	checkedFor = time.Minute      // how long what came of that is told
+	within     = 20 * time.Second // that it may take
+)
+
+// Look remembers whether a chain held when it was last checked.
+type Look struct {
+	mu   sync.Mutex
+	last Chain
+}
+
+// Chain checks the chain of a log's newest rows, unless that was done a moment ago.
+func (l *Look) Chain(ctx context.Context, log Log, now time.Time) Chain {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if now.Sub(l.last.At) >= checkedFor || now.Before(l.last.At) {
+		ctx, cancel := context.WithTimeout(ctx, within)
+		defer cancel()
+		l.last = Newest(ctx, log, checked, now)
+	}
+	return l.last
 }
 
 // Read reads an export: a row of JSON a line.

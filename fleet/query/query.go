@@ -12,17 +12,16 @@ package query
 import (
 	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
-	"io/fs"
 	"maps"
 	"net/url"
-	"os"
+	"path/filepath"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/caisson-os/caisson/fleet/hub"
@@ -30,10 +29,8 @@ import (
 	"github.com/caisson-os/caisson/fleet/view"
 	"github.com/caisson-os/caisson/internal/cli"
 	"github.com/caisson-os/caisson/internal/plain"
-	"github.com/caisson-os/caisson/internal/stall"
 	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/spec/site"
-	"github.com/caisson-os/caisson/spec/site/report"
 	"github.com/caisson-os/caisson/spec/site/service"
 )
 
@@ -306,6 +303,54 @@ type Commands struct {
 	Service          string                         // ends one that takes an operator at the service
 }
 
+// Names are the words by which commands say whose fleet they are about, each ready for a shell.
+type Names struct {
+	Site     string // its files; "" where the service was given keys alone
+	Verifies string // by what is verified, as in --site site.yaml
+	Signs    string // the keys that sign, as in --key keys/operator.key
+}
+
+// NamesOf are the words for a site in a directory, of its files, or without files for keys that are
+// trusted. The private halves sign that lie beside the public keys. Names are relative to where the
+// site is, since who pastes a command has a copy of it.
+func NamesOf(dir string, files, keys []string) Names {
+	below := func(name string) string {
+		if to, err := filepath.Rel(dir, name); err == nil && filepath.IsLocal(to) {
+			return to
+		}
+		return name
+	}
+	var sites, verifies, signs []string
+	for _, name := range files {
+		word := cli.ShellWord(below(name))
+		sites, verifies = append(sites, word), append(verifies, "--site "+word)
+	}
+	for _, key := range keys {
+		if len(files) == 0 {
+			verifies = append(verifies, "--trust "+cli.ShellWord(key))
+		}
+		private := strings.TrimSuffix(below(key), ".pub") + ".key" // as 'caisson keys generate' writes it
+		signs = append(signs, "--key "+cli.ShellWord(private))
+	}
+	return Names{Site: strings.Join(sites, " "), Verifies: strings.Join(verifies, " "), Signs: strings.Join(signs, " ")}
+}
+
+// Commands writes commands about a site that is published at ref as somebody types them who has its files
+// here, and asks the service by a client.
+func (n Names) Commands(ref string, at *Client) Commands {
+	looks := func(verb, more string) string {
+		return "caisson " + verb + " " + cli.ShellWord(ref) + " " + n.Verifies + more
+	}
+	c := Commands{Looks: looks, Publishes: func(verb, more string) string { return looks(verb, more) + " " + n.Signs }}
+	if at.At != "" {
+		c.Service += " --at " + cli.ShellWord(at.At)
+	}
+	if at.TokenFile != "" {
+		c.Service += " --token-file " + cli.ShellWord(at.TokenFile)
+	}
+	return c
+}
+
 // Still lists what the machine of a node has, for who replaces it.
 func (n Node) Still(rollouts []rollout.State, c Commands) []Still {
 	list := []Still{}
@@ -346,122 +391,47 @@ func (n Node) Still(rollouts []rollout.State, c Commands) []Still {
 	return list
 }
 
-// FollowedSite is a site as its files have it now. Where they cannot be read the last good ones hold.
-// The keys that are trusted are those of the start.
-type FollowedSite struct {
-	names []string
-	files opened // what reading it opened last: only again has it
-	lock  func(name string) (*service.Lock, error)
-	now   atomic.Pointer[siteNow]
-}
+// maxKept bounds a value that is offered to be kept, in bytes: a line is to be read.
+const maxKept = 200
 
-type siteNow struct {
-	*site.Site
-	trouble error // why it is not as its files are
+// plainKey is a key that YAML takes without quotes.
+var plainKey = regexp.MustCompile(`^[a-zA-Z][a-zA-Z0-9._-]*$`)
 
-	searching sync.Mutex
-	searched  map[string]func() ([]string, error) // by the settings that were asked for: a page is asked again at each report
-}
-
-// maxSearched is how many answers are kept.
-const maxSearched = 100
-
-// Follow reads a site of the host's files, for the first time; lock reads the lock of its services.
-func Follow(files fs.FS, names []string, lock func(name string) (*service.Lock, error)) (*FollowedSite, *report.Report) {
-	s := &FollowedSite{names: names, files: opened{files, map[string]fs.FileInfo{}}, lock: lock}
-	first, found := site.ParseAt(time.Now(), s.files, names...)
-	s.now.Store(&siteNow{Site: first})
-	return s, found
-}
-
-// Keep reads the site again when its files change, until ctx ends.
-func (s *FollowedSite) Keep(ctx context.Context, every time.Duration, say func(format string, args ...any)) {
-	for stall.Rest(ctx, every) == nil {
-		s.again(say)
+// Keep returns the line of a site, below conf:, by which what a node has would be what is wanted of
+// it, so that nothing drifts. It is "" where no line says that: nothing is there, the value is not
+// the kernel's own text, or it is of a kind whose entries are more than a value.
+func Keep(d spec.Drift) string {
+	value := strings.Join(strings.Fields(d.From), " ") // sysctl(8) has tabs between the parts of a value
+	if value == "" || len(value) > maxKept {
+		return ""
 	}
-}
-
-// again reads the site where one of the files that it was read from is another one. The
-// files that were opened decide what came of it, also where that was an error.
-func (s *FollowedSite) again(say func(format string, args ...any)) {
-	if !s.files.changed() {
-		return
-	}
-	was, files := s.now.Load(), opened{s.files.FS, map[string]fs.FileInfo{}}
-	read, found := site.ParseAt(time.Now(), files, s.names...)
-	s.files = files
-	err := found.Err()
-	if err == nil && read.Name() != was.Name() {
-		err = fmt.Errorf("the site is for fleet %q, this service serves %q", read.Name(), was.Name())
-	}
-	if err == nil {
-		s.now.Store(&siteNow{Site: read})
-		say("the site was read again: it has changed")
-		return
-	}
-	if was.trouble == nil || was.trouble.Error() != err.Error() {
-		say("the site has changed and cannot be read; the one read before is used: %v", err)
-	}
-	s.now.Store(&siteNow{Site: was.Site, trouble: err})
-}
-
-// Now returns the site as it was read last.
-func (s *FollowedSite) Now() *site.Site { return s.now.Load().Site }
-
-// Having implements [Site]. One search is made at a time.
-func (s *FollowedSite) Having(settings []string) ([]string, error) {
-	now, asked := s.now.Load(), strings.Join(settings, "\n")
-	now.searching.Lock()
-	defer now.searching.Unlock()
-	answer := now.searched[asked]
-	if answer == nil {
-		answer = sync.OnceValues(func() ([]string, error) { return now.Site.Having(settings) })
-		if len(now.searched) >= maxSearched || now.searched == nil {
-			now.searched = map[string]func() ([]string, error){}
+	path := []string{d.Key}
+	switch d.Item {
+	case "sysctl", "sysfs":
+	case "ethtool":
+		path = strings.Split(d.Key, "/")
+		if len(path) != 2 || value != "on" && value != "off" {
+			return ""
 		}
-		now.searched[asked] = answer
-	}
-	return answer()
-}
-
-// Trouble implements [Site].
-func (s *FollowedSite) Trouble() error { return s.now.Load().trouble }
-
-// ServicesLock reads the lock, each time: 'caisson services update' writes it.
-func (s *FollowedSite) ServicesLock() (*service.Lock, error) {
-	return s.lock(s.Now().Services().LockFile)
-}
-
-// opened are files that keep what was opened, and what it was then; nil is a file that could
-// not be opened.
-type opened struct {
-	fs.FS
-	was map[string]fs.FileInfo
-}
-
-func (o opened) Open(name string) (fs.File, error) {
-	f, err := o.FS.Open(name)
-	if err != nil {
-		o.was[name] = nil
-		return nil, err
-	}
-	if o.was[name], err = f.Stat(); err != nil {
-		return nil, errors.Join(err, f.Close())
-	}
-	return f, nil
-}
-
-// changed reports whether a file is another one by now. One that is there and could not
-// be opened counts as changed: its mode may be another one.
-func (o opened) changed() bool {
-	for name, was := range o.was {
-		is, err := os.Stat(name)
-		if (was == nil) != (err != nil) {
-			return true
+	case "nics":
+		if path = strings.Split(d.Key, "/"); len(path) != 3 {
+			return ""
 		}
-		if was != nil && (!os.SameFile(was, is) || !was.ModTime().Equal(is.ModTime()) || was.Size() != is.Size()) {
-			return true
-		}
+	default:
+		return ""
 	}
-	return false
+	line, end := d.Item+": ", ""
+	for _, key := range path {
+		if !plainKey.MatchString(key) {
+			key = inQuotes(key)
+		}
+		line, end = line+"{"+key+": ", end+"}"
+	}
+	return line + inQuotes(value) + end
+}
+
+// inQuotes returns a text as YAML has it in double quotes, which is as JSON has it.
+func inQuotes(text string) string {
+	quoted, _ := json.Marshal(text) // which every string can be
+	return string(quoted)
 }

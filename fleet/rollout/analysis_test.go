@@ -201,7 +201,7 @@ func TestJudgedWaves(t *testing.T) {
 			}
 			continue
 		}
-		if got := fmt.Sprint(Judged(plan, plan.Rule.Analysis[0])); got != want {
+		if got := fmt.Sprint(analysis.Waves(plan, plan.Rule.Analysis[0])); got != want {
 			t.Errorf("%s: judges %s, want %s", rule, got, want)
 		}
 		f.measure = nil

@@ -375,16 +375,6 @@ func (r *rest) some(nodes []string) string {
 	return firstOf(len(nodes), func(i int) string { return nodes[i] + " (" + r.reasons[nodes[i]] + ")" })
 }
 
-// atOnce is how many of so many nodes of a group a budget lets be unavailable at once.
-func atOnce(of *spec.RolloutBudget, size int) int {
-	for _, bound := range []int{of.Each, of.Overall} {
-		if bound > 0 {
-			size = min(size, bound)
-		}
-	}
-	return size
-}
-
 // groupSizes returns how many nodes each group of a budget has.
 func groupSizes(of *spec.RolloutBudget) map[string]int {
 	sizes := map[string]int{}

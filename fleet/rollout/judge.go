@@ -173,14 +173,6 @@ func halts(r spec.RolloutRule, failed, n int) bool {
 	return r.Count > 0 && failed >= r.Count || r.Percent > 0 && failed*100 >= r.Percent*n
 }
 
-// count is how many nodes a plan is for.
-func count(plan *spec.RolloutPlan) (n int) {
-	for _, w := range plan.Waves {
-		n += len(w.Nodes)
-	}
-	return n
-}
-
 // some names a few nodes with their reasons.
 func some(nodes map[string]string) string {
 	return first(plain.Each(plain.Names(maps.Keys(nodes)), func(name string) string { return name + " (" + nodes[name] + ")" }))
@@ -263,7 +255,7 @@ type compared struct {
 func (l *look) sides(a spec.Analysis, j judged) (sides map[string]*compared, others []string) {
 	sides = map[string]*compared{}
 	n := len(l.row.Waves) - 1
-	if !slices.Contains(Judged(l.plan, a), l.plan.Waves[n].Name) {
+	if !slices.Contains(analysis.Waves(l.plan, a), l.plan.Waves[n].Name) {
 		return nil, nil
 	}
 	for i, w := range l.plan.Waves {
@@ -275,7 +267,7 @@ func (l *look) sides(a spec.Analysis, j judged) (sides map[string]*compared, oth
 			if i != n {
 				continue
 			}
-			group := groupOf(l.plan, a, name)
+			group := analysis.Group(l.plan, a, name)
 			if sides[group] == nil {
 				sides[group] = &compared{}
 			}
@@ -292,66 +284,9 @@ func (l *look) sides(a spec.Analysis, j judged) (sides map[string]*compared, oth
 		}
 	}
 	for _, name := range slices.Concat(j.waiting, j.unheard) {
-		sides[groupOf(l.plan, a, name)].waits = true
+		sides[analysis.Group(l.plan, a, name)].waits = true
 	}
 	return sides, others
-}
-
-// groupOf names the group in which an analysis compares a node, as in "rack r1"; "" is the wave.
-func groupOf(plan *spec.RolloutPlan, a spec.Analysis, node string) string {
-	if a.Of != spec.OfGroup || plan.Budget == nil {
-		return ""
-	}
-	return plan.Budget.Per + " " + plan.Budget.Nodes[node]
-}
-
-// Judged names the waves of a plan, in order, that an analysis can judge: they have enough nodes,
-// and leave enough others.
-func Judged(plan *spec.RolloutPlan, a spec.Analysis) (waves []string) {
-	left := count(plan)
-	for _, w := range plan.Waves {
-		sizes, most := map[string]int{}, 0
-		for name := range w.Nodes {
-			group := groupOf(plan, a, name)
-			sizes[group]++
-			most = max(most, sizes[group])
-		}
-		others := left - len(w.Nodes)
-		if plan.Budget != nil {
-			others = left - unjudged(plan.Budget, w, a, sizes)
-		}
-		if left -= len(w.Nodes); most >= a.AtLeast && (a.Against == "" || others >= a.AtLeast) {
-			waves = append(waves, w.Name)
-		}
-	}
-	return waves
-}
-
-// unjudged is how many nodes of a wave may have moved before an analysis judges any: not enough of each
-// part, and those that the budget lets move with the next step.
-func unjudged(b *spec.RolloutBudget, w spec.Wave, a spec.Analysis, parts map[string]int) (n int) {
-	for _, size := range parts {
-		n += min(size, a.AtLeast-1)
-	}
-	groups, step := map[string]int{}, 0
-	for name := range w.Nodes {
-		groups[b.Nodes[name]]++
-	}
-	for _, size := range groups {
-		step += atOnce(b, size)
-	}
-	if b.Overall > 0 {
-		step = min(step, b.Overall)
-	}
-	return min(n+step, len(w.Nodes))
-}
-
-// leaves says what else an analysis wants of a wave.
-func leaves(a spec.Analysis) string {
-	if a.Against == "" {
-		return ""
-	}
-	return " and leaves as many that have not moved"
 }
 
 // readers is how many overlays are read at a time.
@@ -433,7 +368,7 @@ func (e *evidenced) check(ctx context.Context, nodes []publish.Node) error {
 	group, reading := errgroup.WithContext(ctx)
 	group.SetLimit(readers)
 	for i, n := range nodes {
-		if row, there := e.rows[n.Name]; there && row.Overlay != GivenBy(e.plan, n.Name) {
+		if row, there := e.rows[n.Name]; there && row.Overlay != e.plan.Gives(n.Name) {
 			group.Go(func() (err error) {
 				ways[i], err = e.way(reading, n, row)
 				return err

@@ -220,7 +220,7 @@ func (l *look) onward(d Decision, runs bool) Decision {
 		if l.nobody(d.Of) {
 			d.Act, d.Wave = Halt, max(0, len(l.row.Waves)-1)
 			leftOut := ofAll(d.Of, func(v Verdict) map[string]string { return v.LeftOut })
-			d.Reason = fmt.Sprintf("none of its %s has what it brings: %s", plain.Count(count(l.plan), "node"), some(leftOut))
+			d.Reason = fmt.Sprintf("none of its %s has what it brings: %s", plain.Count(l.plan.Size(), "node"), some(leftOut))
 		}
 	}
 	return d

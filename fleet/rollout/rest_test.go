@@ -56,10 +56,10 @@ func TestOverallAlone(t *testing.T) {
 	if got := c.full("e"); !strings.HasSuffix(got, "a (x), b (x), c (x) and 1 more") {
 		t.Error(got)
 	}
-	if n := atOnce(of, 3); n != 3 {
+	if n := of.AtOnce(3); n != 3 {
 		t.Errorf("%d of a group of 3", n)
 	}
-	if n := atOnce(of, 10); n != 4 || groupSizes(of)[""] != 5 {
+	if n := of.AtOnce(10); n != 4 || groupSizes(of)[""] != 5 {
 		t.Errorf("%d of 10", n)
 	}
 }

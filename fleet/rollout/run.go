@@ -308,7 +308,7 @@ func (d *Driver) compiled(ctx context.Context, plan *spec.RolloutPlan, what Deci
 		if err != nil {
 			return nil, err
 		}
-		if oci.Digest(doc) != GivenBy(plan, name) {
+		if oci.Digest(doc) != plan.Gives(name) {
 			return nil, changed(plan, name)
 		}
 		out = append(out, n)

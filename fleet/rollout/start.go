@@ -9,6 +9,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/caisson-os/caisson/fleet/analysis"
 	"github.com/caisson-os/caisson/fleet/index"
 	"github.com/caisson-os/caisson/fleet/publish"
 	"github.com/caisson-os/caisson/internal/cli"
@@ -128,9 +129,13 @@ func begins(ctx context.Context, f *publish.Fleet, o Order) (*spec.RolloutPlan, 
 	}
 	plan.At = o.At.Unix()
 	for _, a := range plan.Rule.Analysis {
-		if len(Judged(plan, a)) == 0 {
+		if len(analysis.Waves(plan, a)) == 0 {
+			others := ""
+			if a.Against != "" {
+				others = " and leaves as many that have not moved"
+			}
 			return nil, nil, cli.WithHint(fmt.Errorf("rollout %s: the analysis %q judges no wave: none has %d nodes%s", o.Name,
-				a.Query, a.AtLeast, leaves(a)), "set atLeast lower, or change the waves")
+				a.Query, a.AtLeast, others), "set atLeast lower, or change the waves")
 		}
 	}
 	if err := free(ctx, f, plan); err != nil {
@@ -140,7 +145,7 @@ func begins(ctx context.Context, f *publish.Fleet, o Order) (*spec.RolloutPlan, 
 	var moves []publish.Node
 	for _, n := range o.Nodes {
 		switch why := held(rows[n.Name], f.Now()); {
-		case GivenBy(plan, n.Name) == "":
+		case plan.Gives(n.Name) == "":
 		case why != "":
 			kept[n.Name] = why
 		default:

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/caisson-os/caisson/fleet/analysis"
 	"github.com/caisson-os/caisson/fleet/publish"
 	"github.com/caisson-os/caisson/internal/cli"
 	"github.com/caisson-os/caisson/internal/plain"
@@ -140,7 +141,7 @@ func (s State) WritePlan(w io.Writer, plan *spec.RolloutPlan, from time.Time) {
 		writeBudget(w, s.Budget)
 	}
 	for _, one := range plan.Rule.Analysis {
-		cli.Printf(w, "analysis %q\tjudges wave %s\n", one.Query, strings.Join(Judged(plan, one), ", "))
+		cli.Printf(w, "analysis %q\tjudges wave %s\n", one.Query, strings.Join(analysis.Waves(plan, one), ", "))
 	}
 }
 
@@ -150,7 +151,7 @@ func writeBudget(w io.Writer, b *spec.RolloutBudget) {
 	var groups plain.Alike
 	for _, name := range plain.Names(maps.Keys(sizes)) {
 		if b.Per != "" {
-			says := fmt.Sprintf("at most %d of %d unavailable at once", atOnce(b, sizes[name]), sizes[name])
+			says := fmt.Sprintf("at most %d of %d unavailable at once", b.AtOnce(sizes[name]), sizes[name])
 			groups.Add(b.Per+" "+name, says, says)
 		}
 	}

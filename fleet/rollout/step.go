@@ -78,7 +78,7 @@ func (d *Driver) step(ctx context.Context, f *publish.Fleet, plan *spec.RolloutP
 			what  string
 		}{{leftOut(row), "left out"}, {failed(row), "failed"}} {
 			if n := len(w.nodes); n > 0 {
-				why = append(why, fmt.Sprintf("%d of %s %s: %s", n, plain.Count(count(plan), "node"), w.what, some(w.nodes)))
+				why = append(why, fmt.Sprintf("%d of %s %s: %s", n, plain.Count(plan.Size(), "node"), w.what, some(w.nodes)))
 			}
 		}
 		if s.Why = strings.Join(why, "; "); s.Why != "" {
@@ -277,16 +277,6 @@ func withMoving(moving map[string]int64, since int64, nodes ...string) map[strin
 		out[name] = since
 	}
 	return out
-}
-
-// GivenBy returns the digest of the overlay that a plan has for a node.
-func GivenBy(plan *spec.RolloutPlan, node string) string {
-	for _, w := range plan.Waves {
-		if digest := w.Nodes[node]; digest != "" {
-			return digest
-		}
-	}
-	return ""
 }
 
 // ofAll puts together what is said of the nodes of waves.

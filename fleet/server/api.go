@@ -22,6 +22,7 @@ import (
 	"github.com/caisson-os/caisson/fleet/hub"
 	"github.com/caisson-os/caisson/fleet/people"
 	"github.com/caisson-os/caisson/fleet/query"
+	"github.com/caisson-os/caisson/fleet/unknown"
 	"github.com/caisson-os/caisson/fleet/view"
 	"github.com/caisson-os/caisson/internal/check"
 	"github.com/caisson-os/caisson/internal/httpserver"
@@ -376,7 +377,7 @@ func (s *Server) events(w http.ResponseWriter, req *http.Request) {
 var answers = map[string]any{
 	"GET /v1/summary": query.Summary{}, "GET /v1/nodes": query.List{}, "GET /v1/rollouts": Rollouts{},
 	"GET /v1/nodes/{node}": query.Node{}, "GET /v1/services": query.Services{}, "GET /v1/layers": Layers{},
-	"GET /v1/unknown": Unknown{}, "GET /v1/generations": []history.Entry{}, "GET /v1/generations/{range}": history.Difference{},
+	"GET /v1/unknown": unknown.Answer{}, "GET /v1/generations": []history.Entry{}, "GET /v1/generations/{range}": history.Difference{},
 	"GET /v1/slots": Slots{},
 }
 

@@ -86,7 +86,7 @@ func TestStolenAuditLog(t *testing.T) {
 	}
 	// All of it made anew is a chain; the export of before is not in it.
 	s := logged(t, 3)
-	export, err := s.hub.Acts(t.Context(), 0, actsAtOnce)
+	export, err := s.hub.Acts(t.Context(), 0, audit.AtOnce)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -103,7 +103,7 @@ func TestStolenAuditLog(t *testing.T) {
 	if _, text := s.ask("GET", "/audit", nil); !strings.Contains(text, "The chain holds") || !strings.Contains(text, "<code>--against</code>") {
 		t.Errorf("made anew:\n%s", text)
 	}
-	now, err := s.hub.Acts(t.Context(), 0, actsAtOnce)
+	now, err := s.hub.Acts(t.Context(), 0, audit.AtOnce)
 	if err := audit.Same(export, now); !errors.Is(err, audit.ErrBroken) {
 		t.Error(err)
 	}
@@ -116,23 +116,24 @@ func TestStolenAuditLog(t *testing.T) {
 // them, once a minute.
 func TestAuditChecksTheNewest(t *testing.T) {
 	s := logged(t, 9)
-	l := auditLog{s.hub, &s.server.chain}
-	if c := l.check(t.Context(), 4); c.Broken+c.Unknown != "" || c.Rows != 4 || c.From != 6 {
+	newest := func(most int64) audit.Chain { return audit.Newest(t.Context(), s.hub, most, s.hub.Now()) }
+	look := func() audit.Chain { return s.server.chain.Chain(t.Context(), s.hub, s.hub.Now()) }
+	if c := newest(4); c.Broken+c.Unknown != "" || c.Rows != 4 || c.From != 6 {
 		t.Errorf("%+v", c)
 	}
-	seen := l.state(t.Context())
+	seen := look()
 	s.alter(`DELETE FROM acts WHERE seq = 3`)
-	if c := l.check(t.Context(), 4); c.Broken != "" || c.Rows != 4 {
+	if c := newest(4); c.Broken != "" || c.Rows != 4 {
 		t.Errorf("%+v", c)
 	}
-	if l.state(t.Context()) != seen {
+	if look() != seen {
 		t.Error("it is checked at each look")
 	}
-	if c := l.check(t.Context(), actsChecked); !strings.Contains(c.Broken, "row 4 comes after row 2") {
+	if c := newest(100); !strings.Contains(c.Broken, "row 4 comes after row 2") {
 		t.Errorf("%+v", c)
 	}
 	s.alter(`DELETE FROM acts WHERE seq = 6`)
-	if c := l.check(t.Context(), 4); !strings.Contains(c.Broken, "row 6 is not there") {
+	if c := newest(4); !strings.Contains(c.Broken, "row 6 is not there") {
 		t.Errorf("%+v", c)
 	}
 }

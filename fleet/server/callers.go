@@ -131,9 +131,6 @@ func (l logins) personToken(w http.ResponseWriter, req *http.Request) {
 	l.s.show(w, req, http.StatusOK, page{Title: "Token", text: "token.html"}, map[string]any{"Token": token, "Until": who.Until})
 }
 
-// actsAtOnce is how many rows of the audit log an answer has.
-const actsAtOnce = 10_000
-
 // getActs answers with rows, one line of JSON each.
 func (s *Server) getActs(w http.ResponseWriter, req *http.Request) {
 	after, err := strconv.ParseInt(cmp.Or(req.URL.Query().Get("after"), "0"), 10, 64)
@@ -141,7 +138,7 @@ func (s *Server) getActs(w http.ResponseWriter, req *http.Request) {
 		s.fail(w, http.StatusBadRequest, query.WrongQuery, "after is the number of a row")
 		return
 	}
-	rows, err := s.o.Hub.Acts(req.Context(), after, actsAtOnce)
+	rows, err := s.o.Hub.Acts(req.Context(), after, audit.AtOnce)
 	if err != nil {
 		s.failed(w, err)
 		return

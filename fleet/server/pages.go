@@ -10,7 +10,6 @@ import (
 	"html/template"
 	"io"
 	"net/http"
-	"path/filepath"
 	"regexp"
 	"slices"
 	"strconv"
@@ -135,7 +134,7 @@ func (s *Server) words() template.FuncMap {
 		"text":   func(said any) string { return plain.Line(fmt.Sprint(said)) }, // a node may say signs that turn a line around
 		"count":  thousands,
 		"brief":  brief,
-		"keep":   view.Keep,
+		"keep":   query.Keep,
 		"kind":   view.KindOf,
 		"over":   func(until int64) bool { return spec.Hold{Until: until}.Over(s.o.Hub.Now()) },
 		"unix":   func(seconds int64) time.Time { return time.Unix(seconds, 0) },
@@ -198,7 +197,7 @@ func brief(value string) string {
 
 // keeps reports whether some drift of a node can be kept by a line of the site.
 func keeps(r *spec.Report) bool {
-	return r != nil && slices.ContainsFunc(r.Drift, func(d spec.Drift) bool { return view.Keep(d) != "" })
+	return r != nil && slices.ContainsFunc(r.Drift, func(d spec.Drift) bool { return query.Keep(d) != "" })
 }
 
 // tile is one condition on the overview.
@@ -314,59 +313,11 @@ func (s *Server) loginForm(to, why string) map[string]any {
 	return form
 }
 
-// Names are the words by which commands say whose fleet they are about, each ready for a shell.
-type Names struct {
-	Site     string // its files; "" where the service was given keys alone
-	Verifies string // by what is verified, as in --site site.yaml
-	Signs    string // the keys that sign, as in --key keys/operator.key
-}
-
-// NamesOf are the words for a site in a directory, of its files, or without files for keys that are
-// trusted. The private halves sign that lie beside the public keys. Names are relative to where the
-// site is, since who pastes a command has a copy of it.
-func NamesOf(dir string, files, keys []string) Names {
-	below := func(name string) string {
-		if to, err := filepath.Rel(dir, name); err == nil && filepath.IsLocal(to) {
-			return to
-		}
-		return name
-	}
-	var sites, verifies, signs []string
-	for _, name := range files {
-		word := cli.ShellWord(below(name))
-		sites, verifies = append(sites, word), append(verifies, "--site "+word)
-	}
-	for _, key := range keys {
-		if len(files) == 0 {
-			verifies = append(verifies, "--trust "+cli.ShellWord(key))
-		}
-		private := strings.TrimSuffix(below(key), ".pub") + ".key" // as 'caisson keys generate' writes it
-		signs = append(signs, "--key "+cli.ShellWord(private))
-	}
-	return Names{Site: strings.Join(sites, " "), Verifies: strings.Join(verifies, " "), Signs: strings.Join(signs, " ")}
-}
-
-// Commands writes commands about a site that is published at ref as somebody types them who has its files
-// here, and asks the service by a client.
-func (n Names) Commands(ref string, at *query.Client) query.Commands {
-	looks := func(verb, more string) string {
-		return "caisson " + verb + " " + cli.ShellWord(ref) + " " + n.Verifies + more
-	}
-	c := query.Commands{Looks: looks, Publishes: func(verb, more string) string { return looks(verb, more) + " " + n.Signs }}
-	if at.At != "" {
-		c.Service += " --at " + cli.ShellWord(at.At)
-	}
-	if at.TokenFile != "" {
-		c.Service += " --token-file " + cli.ShellWord(at.TokenFile)
-	}
-	return c
-}
-
 // usualNames are those of the quickstart.
-var usualNames = Names{"site.yaml", "--site site.yaml", "--key keys/operator.key"}
+var usualNames = query.Names{Site: "site.yaml", Verifies: "--site site.yaml", Signs: "--key keys/operator.key"}
 
 // names are those that count now: keys change.
-func (s *Server) names() Names {
+func (s *Server) names() query.Names {
 	if s.o.Names == nil {
 		return usualNames
 	}
@@ -413,27 +364,9 @@ func (s *Server) asOperator(req *http.Request) string {
 	return " --at " + s.at(req) + " --token-file token"
 }
 
-// Unknown holds what GET /v1/unknown answers.
-type Unknown struct {
-	Known    bool              `json:"known"` // this service knows who asked in vain
-	Machines []unknown.Machine `json:"machines"`
-	Trouble  string            `json:"trouble,omitempty"` // why the list cannot be read
-}
-
-// Find returns the machine with an identifier.
-func (u Unknown) Find(id string) (m unknown.Machine, err error) {
-	switch {
-	case !u.Known:
-		return m, cli.Usage("give --mac and --uuid", "the service does not know who asked in vain")
-	case u.Trouble != "":
-		return m, fmt.Errorf("the service cannot read who asked in vain: %s", plain.Line(u.Trouble))
-	}
-	return unknown.Find(unknown.Clean(u.Machines), id)
-}
-
 // strangers returns the machines that asked in vain, those that asked last first.
-func (s *Server) strangers() Unknown {
-	u := Unknown{Known: s.o.Unknown != nil, Machines: []unknown.Machine{}}
+func (s *Server) strangers() unknown.Answer {
+	u := unknown.Answer{Known: s.o.Unknown != nil, Machines: []unknown.Machine{}}
 	if !u.Known {
 		return u
 	}

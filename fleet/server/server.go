@@ -23,7 +23,9 @@ import (
 	"strings"
 
 	"github.com/caisson-os/caisson/fleet/attest"
+	"github.com/caisson-os/caisson/fleet/audit"
 	"github.com/caisson-os/caisson/fleet/hub"
+	"github.com/caisson-os/caisson/fleet/metrics"
 	"github.com/caisson-os/caisson/fleet/people"
 	"github.com/caisson-os/caisson/fleet/query"
 	"github.com/caisson-os/caisson/fleet/unknown"
@@ -47,10 +49,10 @@ type Options struct {
 	// by which people reach the service, for the commands that the page shows; "" is what a browser
 	// asked for
 	URL      string
-	TLS      bool         // the page is reached by https: its cookie goes nowhere else
-	Unproven bool         // slots are given to nodes that prove nothing, as Zincati's do
-	Registry string       // for the commands that the page shows
-	Names    func() Names // for them, too; nil: as the quickstart has them
+	TLS      bool               // the page is reached by https: its cookie goes nowhere else
+	Unproven bool               // slots are given to nodes that prove nothing, as Zincati's do
+	Registry string             // for the commands that the page shows
+	Names    func() query.Names // for them, too; nil: as the quickstart has them
 	Version  string
 	Say      func(format string, args ...any)
 }
@@ -67,7 +69,7 @@ type Server struct {
 	limits   *limits
 	streams  *httpserver.Quota // of streams of events
 	verifies *httpserver.Turns // one a signature that is verified
-	chain    chainLook         // of the audit log
+	chain    audit.Look        // of the audit log
 }
 
 // maxVerifies is how many signatures of reports are verified at once.
@@ -321,6 +323,11 @@ func (s *Server) static(w http.ResponseWriter, req *http.Request) {
 	}
 	w.Header().Set("Cache-Control", "public, max-age=3600")
 	http.ServeFileFS(w, req, files, name)
+}
+
+func (s *Server) metrics(w http.ResponseWriter, _ *http.Request) {
+	w.Header().Set("Content-Type", "text/plain; version=0.0.4; charset=utf-8")
+	_, _ = w.Write(metrics.Of(s.fleet(), s.o.Version)) // the client is gone
 }
 
 func (s *Server) healthz(w http.ResponseWriter, req *http.Request) {

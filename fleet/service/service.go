@@ -59,7 +59,7 @@ type Options struct {
 	Hooks       Hooks
 	HTTP        httpserver.Options
 	Inbox       *report.Inbox       // where nodes put reports; nil is nowhere
-	Site        *query.FollowedSite // nil: there is none
+	Site        *FollowedSite // nil: there is none
 	Heads       *Heads              // of the services of the site
 
 	Listen   func() (net.Listener, error)

@@ -449,3 +449,21 @@ func For(list []Machine, node string) []Machine {
 func (m Machine) Says() string {
 	return fmt.Sprintf("%s from %s", strings.Join(slices.Concat(m.MACs, m.UUIDs, m.Names), " "), m.From)
 }
+
+// Answer holds what GET /v1/unknown answers.
+type Answer struct {
+	Known    bool      `json:"known"` // this service knows who asked in vain
+	Machines []Machine `json:"machines"`
+	Trouble  string    `json:"trouble,omitempty"` // why the list cannot be read
+}
+
+// Find returns the machine with an identifier.
+func (a Answer) Find(id string) (m Machine, err error) {
+	switch {
+	case !a.Known:
+		return m, cli.Usage("give --mac and --uuid", "the service does not know who asked in vain")
+	case a.Trouble != "":
+		return m, fmt.Errorf("the service cannot read who asked in vain: %s", plain.Line(a.Trouble))
+	}
+	return Find(Clean(a.Machines), id)
+}

@@ -4,10 +4,8 @@ package view
 
 import (
 	"cmp"
-	"encoding/json"
 	"fmt"
 	"maps"
-	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -113,51 +111,6 @@ func (o Order) Sort(list []Line) {
 		return place{rank: l.Condition.rank(), generation: l.Generation, version: l.Version, layer: l.Layer, received: l.Received}
 	}
 	slices.SortStableFunc(list, func(a, b Line) int { return compare(at(&a), at(&b)) })
-}
-
-// maxKept bounds a value that is offered to be kept, in bytes: a line is to be read.
-const maxKept = 200
-
-// plainKey is a key that YAML takes without quotes.
-var plainKey = regexp.MustCompile(`^[a-zA-Z][a-zA-Z0-9._-]*$`)
-
-// Keep returns the line of a site, below conf:, by which what a node has would be what is wanted of
-// it, so that nothing drifts. It is "" where no line says that: nothing is there, the value is not
-// the kernel's own text, or it is of a kind whose entries are more than a value.
-func Keep(d spec.Drift) string {
-	value := strings.Join(strings.Fields(d.From), " ") // sysctl(8) has tabs between the parts of a value
-	if value == "" || len(value) > maxKept {
-		return ""
-	}
-	path := []string{d.Key}
-	switch d.Item {
-	case "sysctl", "sysfs":
-	case "ethtool":
-		path = strings.Split(d.Key, "/")
-		if len(path) != 2 || value != "on" && value != "off" {
-			return ""
-		}
-	case "nics":
-		if path = strings.Split(d.Key, "/"); len(path) != 3 {
-			return ""
-		}
-	default:
-		return ""
-	}
-	line, end := d.Item+": ", ""
-	for _, key := range path {
-		if !plainKey.MatchString(key) {
-			key = inQuotes(key)
-		}
-		line, end = line+"{"+key+": ", end+"}"
-	}
-	return line + inQuotes(value) + end
-}
-
-// inQuotes returns a text as YAML has it in double quotes, which is as JSON has it.
-func inQuotes(text string) string {
-	quoted, _ := json.Marshal(text) // which every string can be
-	return string(quoted)
 }
 
 // Words holds what nodes say, for who does not know by heart what to ask for.

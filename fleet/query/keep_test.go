@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package view
+package query
 
 import (
 	"fmt"
 	"strings"
 	"testing"
 	"testing/fstest"
-	"time"
 
 	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/spec/site"
@@ -55,28 +54,6 @@ func TestKeep(t *testing.T) {
 	for _, d := range []spec.Drift{{Item: "sysctl", Key: "a.b"}, {Item: "sysctl", Key: "a.b", From: strings.Repeat("x", 201)}, {Item: "ethtool", Key: "eth0/x", From: "?"}, {Item: "nics", Key: "eth0", From: "1"}, {Item: "files", Key: "/etc/x", From: "y"}} {
 		if line := Keep(d); line != "" {
 			t.Errorf("%+v: %s", d, line)
-		}
-	}
-}
-
-// Where generations are equal the reason names what differs.
-func TestBehindSaysWhatDiffers(t *testing.T) {
-	now := time.Unix(1_790_000_000, 0)
-	hex := func(c string) string { return "sha256:" + strings.Repeat(c, 64) }
-	for _, c := range []struct {
-		report    Brief
-		published spec.Published
-		want      string
-	}{
-		{Brief{Generation: 6, Overlay: "a"}, spec.Published{Generation: 7, Overlay: "b"}, "it runs generation 6, 7 is published"},
-		{Brief{Generation: 7, Overlay: "a", Layer: hex("1")}, spec.Published{Generation: 7, Overlay: "b", Layer: hex("2")}, "it runs generation 7 on layer 111111111111, and on 222222222222 it is published"},
-		{Brief{Generation: 7, Overlay: "a"}, spec.Published{Generation: 7, Overlay: "b"}, "it runs another overlay of generation 7 than is published"},
-		{Brief{Generation: 7, Overlay: "a", Staged: "a"}, spec.Published{Generation: 7, Overlay: "a"}, "it runs generation 7, whose layer waits"},
-	} {
-		c.report.Axes = spec.Axes{Health: spec.Axis{State: string(spec.HealthOK)}}
-		n := &Node{Name: "n", Received: now, Published: &c.published, Report: &c.report}
-		if is, why := n.Condition(now); is != Behind || why != c.want {
-			t.Errorf("%s, %s; want %s", is, why, c.want)
 		}
 	}
 }

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package server
+// Package metrics writes what there is to say of a fleet in Prometheus' text format, version 0.0.4. What
+// a node measures of itself the node exports. Only fleet/server imports it.
+package metrics
 
 import (
 	"bytes"
 	"fmt"
-	"net/http"
 	"strconv"
 	"strings"
 
@@ -16,7 +17,7 @@ import (
 	"github.com/caisson-os/caisson/spec"
 )
 
-// exposition writes Prometheus' text format, version 0.0.4.
+// exposition holds metrics that are written.
 type exposition struct{ bytes.Buffer }
 
 // family begins a metric; the samples follow.
@@ -46,21 +47,20 @@ func (e *exposition) sample(name string, value float64, labels ...string) {
 	e.WriteByte('\n')
 }
 
-// metrics answers for the fleet. What a node measures of itself the node exports.
-func (s *Server) metrics(w http.ResponseWriter, _ *http.Request) {
-	sum := s.fleet().Summary()
-	stats := s.o.Hub.Stats()
+// Of returns the metrics of a fleet, as a service of a release has them.
+func Of(f *query.Fleet, version string) []byte {
+	sum, stats := f.Summary(), f.Hub.Stats()
 	var e exposition
-	e.gauge("caisson_fleet_info", "The fleet and the release of this service.", 1, "fleet", sum.Name, "version", s.o.Version)
+	e.gauge("caisson_fleet_info", "The fleet and the release of this service.", 1, "fleet", sum.Name, "version", version)
 	e.gauge("caisson_fleet_generation", "Generation that was given out last.", float64(sum.Generation))
 	e.gauge("caisson_fleet_epoch", "Epoch of the fleet.", float64(sum.Epoch))
 	e.gauge("caisson_fleet_index_timestamp_seconds", "When what is published was last read.", float64(sum.Indexed.Unix()))
 	e.family("caisson_fleet_unread", "gauge", "1 where a source of this service could not be read, and what was read before is used.")
 	e.sample("caisson_fleet_unread", truth(sum.IndexTrouble != ""), "source", "registry")
-	if s.o.Site != nil {
+	if f.Site != nil {
 		e.sample("caisson_fleet_unread", truth(sum.SiteTrouble != ""), "source", "site")
 	}
-	if s.o.Inbox != nil {
+	if f.Inbox != nil {
 		e.sample("caisson_fleet_unread", truth(sum.InboxTrouble != ""), "source", "reports")
 	}
 	e.sample("caisson_fleet_unread", truth(sum.DatabaseTrouble != ""), "source", "database")
@@ -83,9 +83,9 @@ func (s *Server) metrics(w http.ResponseWriter, _ *http.Request) {
 	for _, r := range sum.Releases {
 		e.sample("caisson_fleet_agent_nodes", float64(r.Nodes), "version", r.Name)
 	}
-	e.services(s.fleet().Services().Services)
+	e.services(f.Services().Services)
 	e.family("caisson_fleet_slots", "gauge", "Slots by group.")
-	groups := s.o.Hub.Slots()
+	groups := f.Hub.Slots()
 	for _, g := range groups {
 		e.sample("caisson_fleet_slots", float64(g.Max), "group", g.Name)
 	}
@@ -99,9 +99,8 @@ func (s *Server) metrics(w http.ResponseWriter, _ *http.Request) {
 	e.sample("caisson_fleet_reports_total", float64(stats.Refused), "result", "refused")
 	e.family("caisson_fleet_commits_total", "counter", "Transactions with reports since this instance started.")
 	e.sample("caisson_fleet_commits_total", float64(stats.Batches))
-	e.rollouts(plain.Each(s.o.Hub.Rollouts(), func(r rollout.State) rollout.Brief { return r.Brief(sum.Time) }))
-	w.Header().Set("Content-Type", "text/plain; version=0.0.4; charset=utf-8")
-	_, _ = w.Write(e.Bytes()) // the client is gone
+	e.rollouts(plain.Each(f.Hub.Rollouts(), func(r rollout.State) rollout.Brief { return r.Brief(sum.Time) }))
+	return e.Bytes()
 }
 
 // services writes where services stand. Of the commits that nodes report those count that

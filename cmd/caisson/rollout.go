@@ -212,7 +212,7 @@ func (a *app) rolloutVerb(act rollout.Verb) *cobra.Command {
 			if p.Trust == nil {
 				return nil, trustsNobody(args[0])
 			}
-			result, err := rollout.Do(c.Context(), p, *p.Trust, why.by(), args[1], act)
+			result, err := act.Do(c.Context(), p, *p.Trust, why.by(), args[1])
 			if err == nil {
 				for _, name := range plain.Names(maps.Keys(result.Stay)) {
 					a.say("node %s does not go back: %s", name, result.Stay[name])

@@ -16,38 +16,29 @@ import (
 	"github.com/caisson-os/caisson/spec"
 )
 
-// Counted holds the facts by which unavailable nodes are counted.
-type Counted struct {
-	Rows    index.Rows
-	Reports map[string]report.Standing
-	Busy    map[string]string // nodes that are disturbed by something else than this rollout → what
-	Listens time.Time         // since when the service can hear nodes that it has not heard since
-	Now     time.Time
-}
-
-// Unavailable returns which nodes of a budget are not proved to be well, with why: those that
+// unavailable returns which nodes of a budget are not proved to be well, with why: those that
 // something else disturbs, and those whose report is missing, tells of trouble or of a change that
 // is not proved, or is of something that was published before. Of those that are only not proved,
 // or that the service had no time to hear since it began, that is only assumed.
-func (c Counted) Unavailable(b *spec.RolloutBudget, rule spec.RolloutRule) (out map[string]string, assumed map[string]bool) {
+func (l *look) unavailable() (out map[string]string, assumed map[string]bool) {
 	out = map[string]string{}
-	for name := range b.Nodes {
-		if why := c.unwell(name, rule); why != "" {
+	for name := range l.plan.Budget.Nodes {
+		if why := l.unwell(name); why != "" {
 			out[name] = why
 		}
 	}
-	return out, c.disturbed(out, b, rule)
+	return out, l.disturbed(out)
 }
 
 // unwell says why a node is not proved to be well, whatever disturbs it; "" where it is, or the
 // fleet publishes nothing for it.
-func (c Counted) unwell(name string, rule spec.RolloutRule) string {
-	row, there := c.Rows[name]
-	r := c.Reports[name]
+func (l *look) unwell(name string) string {
+	row, there := l.known.Rows[name]
+	r := l.known.Reports[name]
 	switch {
 	case !there:
-	case quiet(r, rule, c.Now) != "":
-		return quiet(r, rule, c.Now)
+	case l.quiet(name) != "":
+		return l.quiet(name)
 	case r.Trouble != "":
 		return r.Trouble
 	case r.Overlay != row.Overlay:
@@ -65,16 +56,16 @@ const notProved = "it is not proved yet"
 
 // disturbed adds the nodes that something else disturbs to those that are not well, and returns of
 // whom that is only assumed.
-func (c Counted) disturbed(out map[string]string, b *spec.RolloutBudget, rule spec.RolloutRule) (assumed map[string]bool) {
+func (l *look) disturbed(out map[string]string) (assumed map[string]bool) {
 	assumed = map[string]bool{}
 	for name, why := range out {
-		if r := c.Reports[name]; strings.HasPrefix(why, notProved) || quiet(r, rule, c.Now) != "" && c.Now.Sub(c.Listens) <= r.Silence(rule) {
+		if strings.HasPrefix(why, notProved) || l.quiet(name) != "" && l.now.Sub(l.listens) <= l.known.Reports[name].Silence(l.plan.Rule) {
 			assumed[name] = true
 		}
 	}
-	for name, what := range c.Busy {
-		_, counts := b.Nodes[name]
-		if _, there := c.Rows[name]; there && counts {
+	for name, what := range l.known.Busy {
+		_, counts := l.plan.Budget.Nodes[name]
+		if _, there := l.known.Rows[name]; there && counts {
 			out[name] = what
 			delete(assumed, name)
 		}
@@ -108,7 +99,7 @@ func (s *State) underWay() bool {
 // count counts what the budget has left, where these waves are judged so. A node that is not
 // proved and reports nothing bad may be well.
 func (l *look) count(of []Verdict) *rest {
-	out, assumed := l.known.counted(l.now).Unavailable(l.plan.Budget, l.plan.Rule)
+	out, assumed := l.unavailable()
 	for i, v := range of {
 		for name := range v.Moving {
 			if l.known.Rows[name].Overlay == l.plan.Waves[i].Nodes[name] && out[name] == "" {
@@ -117,14 +108,6 @@ func (l *look) count(of []Verdict) *rest {
 		}
 	}
 	return newRest(l.plan.Budget, out, assumed)
-}
-
-func (k Known) counted(now time.Time) Counted {
-	var listens time.Time
-	for _, r := range k.Reports {
-		listens = later(listens, r.Listens)
-	}
-	return Counted{k.Rows, k.Reports, k.Busy, listens, now}
 }
 
 // place says of a node that does not have what its wave brings where it belongs, and reports
@@ -282,7 +265,7 @@ func nextBack(plan *spec.RolloutPlan, row spec.Rollout, known Known, now time.Ti
 // stillFits wants room for the nodes of a decision, where something else disturbs nodes since
 // it was made.
 func (d *Decision) stillFits(plan *spec.RolloutPlan, row spec.Rollout, busy map[string]string, now time.Time) error {
-	l := &look{plan: plan, row: row, known: d.known, now: now}
+	l := newLook(plan, row, d.known, now)
 	l.known.Busy = busy
 	if full := l.take(&Decision{}, l.count(d.Of), d.Nodes); full != "" {
 		return fmt.Errorf("something else was disturbed meanwhile%s", full)
@@ -389,7 +372,8 @@ func groupSizes(of *spec.RolloutBudget) map[string]int {
 // have become silent meanwhile. It is not safe for use by several goroutines.
 type Room struct {
 	states []State
-	known  Counted
+	known  Known
+	now    time.Time           // when it was asked last
 	unwell []map[string]string // by state: its nodes that are not well, with why
 	told   map[string]bool     // of which nodes, since it looked
 	until  time.Time           // none becomes silent before
@@ -398,7 +382,7 @@ type Room struct {
 
 // NewRoom returns the room that rollouts leave.
 func NewRoom(states []State) *Room {
-	r := &Room{states: states, known: Counted{Rows: index.Rows{}, Reports: map[string]report.Standing{}}, told: map[string]bool{}}
+	r := &Room{states: states, known: Known{Rows: index.Rows{}, Reports: map[string]report.Standing{}}, told: map[string]bool{}}
 	for range states {
 		r.unwell = append(r.unwell, map[string]string{})
 	}
@@ -418,10 +402,15 @@ func (r *Room) Tell(n *view.Node) {
 	}
 }
 
+// look is how the rule and the budget of a rollout see nodes.
+func (s *State) look(known Known, now time.Time) *look {
+	return &look{plan: &spec.RolloutPlan{Rule: s.Rule, Budget: s.Budget}, known: known, now: now}
+}
+
 // look looks at the nodes of which something may have changed.
 func (r *Room) look() {
-	if !r.known.Now.Before(r.until) {
-		r.until = r.known.Now.Add(24 * time.Hour)
+	if !r.now.Before(r.until) {
+		r.until = r.now.Add(24 * time.Hour)
 		for name := range r.known.Rows {
 			r.told[name] = true
 		}
@@ -436,11 +425,11 @@ func (r *Room) look() {
 			if _, counts := s.Budget.Nodes[name]; !counts {
 				continue
 			}
-			if why := r.known.unwell(name, s.Rule); why != "" {
+			if why := s.look(r.known, r.now).unwell(name); why != "" {
 				r.unwell[i][name] = why
 			}
 			said := r.known.Reports[name]
-			if end := said.At.Add(said.Silence(s.Rule)); !end.Before(r.known.Now) && end.Before(r.until) {
+			if end := said.At.Add(said.Silence(s.Rule)); !end.Before(r.now) && end.Before(r.until) {
 				r.until = end
 			}
 		}
@@ -452,16 +441,16 @@ func (r *Room) look() {
 // used up without it. "" where it may. One that moves may be proved by now, and needs room, too.
 // Others are disturbed by something else, and the service can hear nodes since a time.
 func (r *Room) Full(node string, others map[string]string, listens, now time.Time) string {
-	r.known.Now, r.known.Listens = now, listens
+	r.now = now
 	r.look()
-	c, moves := r.known, map[string]bool{}
-	c.Busy = map[string]string{}
-	maps.Copy(c.Busy, others)
+	known, moves := r.known, map[string]bool{}
+	known.Busy = map[string]string{}
+	maps.Copy(known.Busy, others)
 	for _, s := range r.states {
 		for _, w := range s.Waves {
 			for _, name := range w.Moving {
 				if s.underWay() {
-					c.Busy[name], moves[name] = "rollout "+s.Name, true
+					known.Busy[name], moves[name] = "rollout "+s.Name, true
 				}
 			}
 		}
@@ -471,7 +460,9 @@ func (r *Room) Full(node string, others map[string]string, listens, now time.Tim
 			continue
 		}
 		out := maps.Clone(r.unwell[i])
-		assumed := c.disturbed(out, s.Budget, s.Rule)
+		l := s.look(known, now)
+		l.listens = listens
+		assumed := l.disturbed(out)
 		maps.Copy(assumed, moves)
 		if full := newRest(s.Budget, out, assumed).full(node); full != "" {
 			return "rollout " + s.Name + " is under way; " + full

@@ -481,9 +481,10 @@ func TestAWaveThatFallsSilent(t *testing.T) {
 // TestANodeThatWaitsForAPerson is said to wait, where it uses a budget up.
 func TestANodeThatWaitsForAPerson(t *testing.T) {
 	now := time.Now()
-	c := Counted{Rows: index.Rows{"n1": {Overlay: "sha256:1"}}, Now: now,
-		Reports: map[string]report.Standing{"n1": {At: now, Overlay: "sha256:1", Well: now.Add(1), Waiting: "confirm: generation 7"}}}
-	out, assumed := c.Unavailable(&spec.RolloutBudget{Nodes: map[string]string{"n1": "r0"}}, spec.RolloutRule{Silence: 60})
+	l := newLook(&spec.RolloutPlan{Rule: spec.RolloutRule{Silence: 60}, Budget: &spec.RolloutBudget{Nodes: map[string]string{"n1": "r0"}}}, spec.Rollout{}, Known{
+		Rows:    index.Rows{"n1": {Overlay: "sha256:1"}},
+		Reports: map[string]report.Standing{"n1": {At: now, Overlay: "sha256:1", Well: now.Add(1), Waiting: "confirm: generation 7"}}}, now)
+	out, assumed := l.unavailable()
 	if want := "it is not proved yet, and waits for confirm: generation 7"; out["n1"] != want || !assumed["n1"] {
 		t.Errorf("%v, assumed %v", out, assumed)
 	}

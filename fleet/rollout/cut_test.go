@@ -139,7 +139,7 @@ func doing(verb Verb) func(context.Context, *fleet) error {
 	return func(ctx context.Context, f *fleet) error {
 		p := f.p
 		p.Now = f.now
-		_, err := Do(ctx, &p, f.policy(), publish.By{Author: "eve"}, "roll", verb)
+		_, err := verb.Do(ctx, &p, f.policy(), publish.By{Author: "eve"}, "roll")
 		return err
 	}
 }

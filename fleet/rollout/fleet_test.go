@@ -317,6 +317,6 @@ func (f *fleet) try(verb Verb) error {
 	f.p.Now = f.now
 	policy := f.policy()
 	policy.Site = false // as with keys alone
-	_, err := Do(f.t.Context(), &f.p, policy, publish.By{Author: "eve", Reason: "because"}, "roll", verb)
+	_, err := verb.Do(f.t.Context(), &f.p, policy, publish.By{Author: "eve", Reason: "because"}, "roll")
 	return err
 }

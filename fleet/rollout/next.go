@@ -77,7 +77,10 @@ func newLook(plan *spec.RolloutPlan, row spec.Rollout, known Known, now time.Tim
 	if known.Cut {
 		row = triedAnew(row, now)
 	}
-	l := &look{plan: plan, row: row, known: known, now: now, listens: known.counted(now).Listens}
+	l := &look{plan: plan, row: row, known: known, now: now}
+	for _, r := range known.Reports {
+		l.listens = later(l.listens, r.Listens)
+	}
 	if n := len(row.Waves); n > 0 {
 		// The time in which nodes have to arrive began with the wave that began last, with which late ones of
 		// earlier waves are taken up, too. What the service could not hear is not a fault of a node.
@@ -259,9 +262,6 @@ func (l *look) back(name, why string) bool {
 	return strings.HasPrefix(why, isSilent) && there && held(row, l.now) == "" && l.quiet(name) == ""
 }
 
-// quiet says since when a node reports nothing, "" where it reports.
-func (l *look) quiet(name string) string { return quiet(l.known.Reports[name], l.plan.Rule, l.now) }
-
 // unheard reports whether it is not known yet if a node that reports nothing is silent.
 func (l *look) unheard(name string) bool {
 	r := l.known.Reports[name]
@@ -269,13 +269,13 @@ func (l *look) unheard(name string) bool {
 }
 
 // quiet says since when a node reports nothing, "" where it reports.
-func quiet(r report.Standing, rule spec.RolloutRule, now time.Time) string {
-	switch {
+func (l *look) quiet(name string) string {
+	switch r := l.known.Reports[name]; {
 	case r.Garbled != "":
 		return isSilent + "its report does not count: " + r.Garbled
 	case r.At.IsZero():
 		return isSilent + "it never reported"
-	case now.Sub(r.At) > r.Silence(rule):
+	case l.now.Sub(r.At) > r.Silence(l.plan.Rule):
 		return isSilent + "its last report is of " + r.At.UTC().Format(time.RFC3339)
 	}
 	return ""

@@ -78,7 +78,7 @@ func (d *driving) work(ctx context.Context) (moved bool) {
 	case due:
 		d.undone = true
 		d.w.observer.undoes(true)
-		_, err = rollout.Do(ctx, p, d.w.policy(d.w), is.d.By, d.name, rollout.Undo)
+		_, err = rollout.Undo.Do(ctx, p, d.w.policy(d.w), is.d.By, d.name)
 		d.w.observer.undoes(false)
 		if moved = err == nil; moved || strings.Contains(err.Error(), "it is undone") {
 			d.undoAt = 0

@@ -195,7 +195,7 @@ const (
 )
 
 // Do does it.
-func Do(ctx context.Context, p *publish.Publisher, policy publish.Policy, by publish.By, name string, verb Verb) (*publish.Result, error) {
+func (v Verb) Do(ctx context.Context, p *publish.Publisher, policy publish.Policy, by publish.By, name string) (*publish.Result, error) {
 	return p.Advance(ctx, policy, name, by, func(ctx context.Context, f *publish.Fleet) (*publish.Step, error) {
 		row, ok := f.Rollouts()[name]
 		if !ok {
@@ -205,7 +205,8 @@ func Do(ctx context.Context, p *publish.Publisher, policy publish.Policy, by pub
 		if err != nil {
 			return nil, err
 		}
-		return act(ctx, f, plan, row, verb, by, f.Now().Unix())
+		c := &course{f: f, plan: plan, now: f.Now().Unix(), only: unproved(row)}
+		return c.act(ctx, row, v, by)
 	})
 }
 
@@ -223,15 +224,15 @@ func unproved(row spec.Rollout) map[string]bool {
 
 // allBack wants that all nodes of a rollout with a budget can go back, those that follow later,
 // too.
-func allBack(ctx context.Context, f *publish.Fleet, plan *spec.RolloutPlan, row spec.Rollout) error {
-	if plan.Budget == nil {
+func (c *course) allBack(ctx context.Context, row spec.Rollout) error {
+	if c.plan.Budget == nil {
 		return nil // all go now
 	}
 	given := map[string]string{}
 	for i := range row.Waves {
-		maps.Copy(given, plan.Waves[i].Nodes)
+		maps.Copy(given, c.plan.Waves[i].Nodes)
 	}
-	back, err := f.Back(ctx, given, plan.Before)
+	back, err := c.f.Back(ctx, given, c.plan.Before)
 	if err != nil {
 		return err
 	}
@@ -251,40 +252,37 @@ var phases = map[Verb]struct {
 		spec.RolloutDone, spec.RolloutUndone}},
 }
 
-func act(ctx context.Context, f *publish.Fleet, plan *spec.RolloutPlan, row spec.Rollout, verb Verb, by publish.By,
-	now int64) (s *publish.Step, err error) {
+// act returns the step of an operator's verb.
+func (c *course) act(ctx context.Context, row spec.Rollout, verb Verb, by publish.By) (s *publish.Step, err error) {
 	move := phases[verb]
 	stayed := slices.ContainsFunc(row.Waves, func(w spec.RolloutWave) bool { return len(w.Stayed) > 0 })
 	if !slices.Contains(move.from, row.Phase) || row.Phase == spec.RolloutUndone && !stayed {
-		return nil, fmt.Errorf("%s rollout %s: it is %s", verb, plan.Name, row.Phase)
-	}
-	if verb == Resume {
-		if err := f.Allowed(plan.Layers...); err != nil {
-			return nil, fmt.Errorf("resume rollout %s: %w", plan.Name, err)
-		}
+		return nil, fmt.Errorf("%s rollout %s: it is %s", verb, c.plan.Name, row.Phase)
 	}
 	row.Waves = slices.Clone(row.Waves)
-	row.Phase, row.Since, row.Author, row.Reason = move.to, now, by.Author, by.Reason
+	row.Phase, row.Since, row.Author, row.Reason = move.to, c.now, by.Author, by.Reason
 	s = &publish.Step{What: string(verb)}
 	switch verb {
 	case Undo:
-		way := &wayBack{f: f, plan: plan, now: now, only: unproved(row)}
-		if err = allBack(ctx, f, plan, row); err == nil {
-			err = way.all(ctx, &row, s)
+		if err = c.allBack(ctx, row); err == nil {
+			err = c.all(ctx, &row, s)
 		}
 		if err == nil {
 			err = s.Back.Lost // an operator decides about that before anything changes
 		}
 		if err != nil {
-			return nil, fmt.Errorf("undo rollout %s: %w", plan.Name, err)
+			return nil, fmt.Errorf("undo rollout %s: %w", c.plan.Name, err)
 		}
 	case Abort:
-		if err := begunAndCut(ctx, f, plan, &row, now); err != nil {
+		if err := c.begunAndCut(ctx, &row); err != nil {
 			return nil, err
 		}
 	case Resume:
+		if err := c.f.Allowed(c.plan.Layers...); err != nil {
+			return nil, fmt.Errorf("resume rollout %s: %w", c.plan.Name, err)
+		}
 		// What nodes were given before the break does not count now.
-		row.Waves = row.Waves[:whole(plan, row)]
+		row.Waves = row.Waves[:whole(c.plan, row)]
 	}
 	s.Row = row
 	return s, nil

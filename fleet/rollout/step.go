@@ -21,9 +21,9 @@ func (d *Driver) step(ctx context.Context, f *publish.Fleet, plan *spec.RolloutP
 	now := d.Now().Unix()
 	row.Waves = slices.Clone(row.Waves)
 	s = &publish.Step{Named: plan.Named, Why: row.Reason}
-	way := &wayBack{f: f, plan: plan, now: now, only: map[string]bool{}}
+	c := &course{f: f, plan: plan, now: now, only: map[string]bool{}}
 	if plan.Budget != nil {
-		way.only = plain.Map(what.Nodes, func(name string) (string, bool) { return name, true })
+		c.only = plain.Map(what.Nodes, func(name string) (string, bool) { return name, true })
 		if before := row; d.Slots != nil && len(what.Nodes) > 0 {
 			s.Announced = func(ctx context.Context) error {
 				busy, err := d.busy(ctx, f)
@@ -41,7 +41,7 @@ func (d *Driver) step(ctx context.Context, f *publish.Fleet, plan *spec.RolloutP
 	}
 	switch what.Act {
 	case Begin, More, Late, End:
-		if err = d.begin(ctx, plan, &row, s, what, now); err == nil {
+		if err = d.begin(ctx, c, &row, s, what); err == nil {
 			err = d.rehearsed(ctx, f, plan, s.Nodes)
 		}
 	case Finish:
@@ -55,16 +55,16 @@ func (d *Driver) step(ctx context.Context, f *publish.Fleet, plan *spec.RolloutP
 		switch {
 		case plan.Rule.Undo == spec.UndoAll:
 			s.Reject = plan.Layers
-			err = way.all(ctx, &row, s)
+			err = c.all(ctx, &row, s)
 		case plan.Rule.Undo == spec.UndoWave && len(what.Back) > 0:
-			err = way.back(ctx, &row, s, what.Back)
+			err = c.back(ctx, &row, s, what.Back)
 		}
 	case Return:
 		s.What = "way back"
 		if row.Phase == spec.RolloutHalted && plan.Rule.Undo == spec.UndoAll {
 			s.Reject = plan.Layers
 		}
-		err = way.back(ctx, &row, s, returning(row))
+		err = c.back(ctx, &row, s, returning(row))
 	}
 	if err != nil {
 		return nil, err
@@ -90,8 +90,8 @@ func (d *Driver) step(ctx context.Context, f *publish.Fleet, plan *spec.RolloutP
 }
 
 // begin makes waves begin, or what is left of them end.
-func (d *Driver) begin(ctx context.Context, plan *spec.RolloutPlan, row *spec.Rollout, s *publish.Step, what Decision,
-	now int64) (err error) {
+func (d *Driver) begin(ctx context.Context, c *course, row *spec.Rollout, s *publish.Step, what Decision) (err error) {
+	plan, now := c.plan, c.now
 	for i := len(row.Waves); i <= what.Wave; i++ {
 		w := spec.RolloutWave{Begun: now, LeftOut: what.Of[i].LeftOut}
 		if i < what.Wave || what.Act == End {
@@ -151,8 +151,8 @@ func wasCut(row spec.Rollout) bool {
 		})
 }
 
-// wayBack is how nodes get what they had before a rollout.
-type wayBack struct {
+// course holds what a step of a rollout is made of, forth or back.
+type course struct {
 	f    *publish.Fleet
 	plan *spec.RolloutPlan
 	now  int64
@@ -160,31 +160,31 @@ type wayBack struct {
 }
 
 // all makes all nodes go back that have what the rollout brings.
-func (b *wayBack) all(ctx context.Context, row *spec.Rollout, s *publish.Step) error {
-	if err := begunAndCut(ctx, b.f, b.plan, row, b.now); err != nil {
+func (c *course) all(ctx context.Context, row *spec.Rollout, s *publish.Step) error {
+	if err := c.begunAndCut(ctx, row); err != nil {
 		return err
 	}
 	waves := make([]int, len(row.Waves))
 	for i := range waves {
 		waves[i] = i
 	}
-	return b.back(ctx, row, s, waves)
+	return c.back(ctx, row, s, waves)
 }
 
 // begunAndCut adds the wave that was cut when it began, if there is one: some of its nodes
 // have what it brings.
-func begunAndCut(ctx context.Context, f *publish.Fleet, plan *spec.RolloutPlan, row *spec.Rollout, now int64) error {
+func (c *course) begunAndCut(ctx context.Context, row *spec.Rollout) error {
 	n := len(row.Waves)
-	if n == len(plan.Waves) {
+	if n == len(c.plan.Waves) {
 		return nil
 	}
-	for name, digest := range plan.Waves[n].Nodes {
-		has, _, err := f.Row(ctx, name)
+	for name, digest := range c.plan.Waves[n].Nodes {
+		has, _, err := c.f.Row(ctx, name)
 		if err != nil {
 			return err
 		}
 		if has.Overlay == digest {
-			row.Waves = append(row.Waves, spec.RolloutWave{Begun: now})
+			row.Waves = append(row.Waves, spec.RolloutWave{Begun: c.now})
 			return nil
 		}
 	}
@@ -194,18 +194,18 @@ func begunAndCut(ctx context.Context, f *publish.Fleet, plan *spec.RolloutPlan, 
 // back marks waves as gone back, with the nodes that did not, and prepares what their
 // nodes had. Of a wave that went back before, it is the nodes that did not then. Should
 // the step be cut, those that were to move did not.
-func (b *wayBack) back(ctx context.Context, row *spec.Rollout, s *publish.Step, waves []int) (err error) {
+func (c *course) back(ctx context.Context, row *spec.Rollout, s *publish.Step, waves []int) (err error) {
 	given, follow := map[string]string{}, map[string]string{}
 	for _, i := range waves {
-		for name, overlay := range b.plan.Waves[i].Nodes {
+		for name, overlay := range c.plan.Waves[i].Nodes {
 			if row.Waves[i].Back != 0 && row.Waves[i].Stayed[name] == "" {
 				continue
 			}
 			given[name] = overlay
-			if b.plan.Budget == nil || b.only[name] {
+			if c.plan.Budget == nil || c.only[name] {
 				continue
 			}
-			has, _, err := b.f.Row(ctx, name)
+			has, _, err := c.f.Row(ctx, name)
 			if err != nil {
 				return err
 			}
@@ -215,7 +215,7 @@ func (b *wayBack) back(ctx context.Context, row *spec.Rollout, s *publish.Step, 
 			}
 		}
 	}
-	if s.Back, err = b.f.Back(ctx, given, b.plan.Before); err != nil {
+	if s.Back, err = c.f.Back(ctx, given, c.plan.Before); err != nil {
 		return err
 	}
 	cut, going := *row, map[string]string{}
@@ -225,14 +225,14 @@ func (b *wayBack) back(ctx context.Context, row *spec.Rollout, s *publish.Step, 
 	for _, name := range s.Back.Nodes() {
 		going[name] = onItsWay
 	}
-	b.mark(&cut, waves, going)
+	c.mark(&cut, waves, going)
 	maps.Copy(follow, s.Back.Stay)
-	b.mark(row, waves, follow)
+	c.mark(row, waves, follow)
 	for _, i := range waves {
 		row.Waves[i].Moving = waiting(row.Waves[i].Moving, follow) // of the others what they report counts from now on
 		for _, name := range s.Back.Nodes() {
-			if b.plan.Budget != nil && b.plan.Waves[i].Nodes[name] != "" {
-				cut.Waves[i].Moving = withMoving(cut.Waves[i].Moving, b.now, name)
+			if c.plan.Budget != nil && c.plan.Waves[i].Nodes[name] != "" {
+				cut.Waves[i].Moving = withMoving(cut.Waves[i].Moving, c.now, name)
 			}
 		}
 	}
@@ -241,11 +241,11 @@ func (b *wayBack) back(ctx context.Context, row *spec.Rollout, s *publish.Step, 
 }
 
 // mark notes when waves went back, and which of their nodes did not.
-func (b *wayBack) mark(row *spec.Rollout, waves []int, stay map[string]string) {
+func (c *course) mark(row *spec.Rollout, waves []int, stay map[string]string) {
 	for _, i := range waves {
 		w := &row.Waves[i]
-		w.Back, w.Stayed = cmp.Or(w.Back, b.now), nil
-		for name := range b.plan.Waves[i].Nodes {
+		w.Back, w.Stayed = cmp.Or(w.Back, c.now), nil
+		for name := range c.plan.Waves[i].Nodes {
 			if why := stay[name]; why != "" {
 				if w.Stayed == nil {
 					w.Stayed = map[string]string{}

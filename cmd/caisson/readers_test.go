@@ -14,7 +14,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/caisson-os/caisson/fleet/view"
+	"github.com/caisson-os/caisson/fleet/report"
 	"github.com/caisson-os/caisson/layers/image"
 	"github.com/caisson-os/caisson/oci"
 	"github.com/caisson-os/caisson/spec"
@@ -97,7 +97,7 @@ func TestRolloutsAskReaders(t *testing.T) {
 			_ = json.NewEncoder(w).Encode(map[string]string{"fleet": "metal-a"}) // the client is this test's
 			return
 		}
-		_ = json.NewEncoder(w).Encode(view.Reported{Node: "a", Received: time.Now(), Axes: spec.Axes{Sync: spec.Axis{State: "current"}, Health: spec.Axis{State: "ok"}}})
+		_ = json.NewEncoder(w).Encode(report.Reported{Node: "a", Received: time.Now(), Axes: spec.Axes{Sync: spec.Axis{State: "current"}, Health: spec.Axis{State: "ok"}}})
 	}))
 	defer service.Close()
 	run := []string{"rollout", "run", "r", "site.yaml", "--once", "--at", service.URL, "--unsigned-reports", "--cache"}

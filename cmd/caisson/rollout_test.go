@@ -15,7 +15,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/caisson-os/caisson/fleet/view"
+	"github.com/caisson-os/caisson/fleet/report"
 	"github.com/caisson-os/caisson/internal/cli"
 	"github.com/caisson-os/caisson/spec"
 )
@@ -83,7 +83,7 @@ func TestRolloutRun(t *testing.T) {
 				t.Error(err, out.String())
 			}
 			at := time.Now().Add(ahead)
-			_ = json.NewEncoder(w).Encode(view.Reported{Node: node, Received: at, Overlay: row.Published.Overlay,
+			_ = json.NewEncoder(w).Encode(report.Reported{Node: node, Received: at, Overlay: row.Published.Overlay,
 				Axes: spec.Axes{Sync: spec.Axis{State: sync}, Health: spec.Axis{State: health, Detail: "sysctl: no"}}})
 		}
 	}))

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/caisson-os/caisson/fleet/report"
 	"github.com/caisson-os/caisson/fleet/view"
 	"github.com/caisson-os/caisson/spec"
 )
@@ -24,7 +25,7 @@ func (r *rig) counted() string {
 	for _, n := range r.hub.Nodes() {
 		l := n.Line(now)
 		l.Hint = nil
-		reported, ok := n.Reported()
+		reported, ok := report.Last(n.Node)
 		all = append(all, l, reported, ok, n.Differs())
 	}
 	text, err := json.Marshal(all)

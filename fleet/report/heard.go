@@ -62,22 +62,87 @@ type Asked struct {
 
 func (a Asked) has(node string) bool { return a.Published[node] }
 
+// MaxLine bounds a [Reported] as JSON, for who reads one a line: what is in it is
+// bounded, too.
+const MaxLine = 48 << 10
+
+// Reported holds what a node reported last, for those who drive a rollout. All of its times
+// are by the clock of the service: the node's own counted as a difference, see
+// [Bound].
+type Reported struct {
+	Node     string        `json:"node"`
+	Received time.Time     `json:"received"`
+	Listens  time.Time     `json:"listens,omitzero"`   // since when the service can hear nodes, where that is later
+	Interval int64         `json:"interval,omitempty"` // seconds between two reports of the node
+	Grade    spec.KeyGrade `json:"grade"`
+	Overlay  string        `json:"overlay"`          // digest
+	Staged   string        `json:"staged,omitempty"` // digest of the overlay that waits for a reboot, be it for its layer alone
+	Axes     spec.Axes     `json:"axes"`
+	Attested string        `json:"attested,omitempty"` // digest of the overlay that the node attested last, where that still counts
+	TPM      view.Attestation   `json:"tpm,omitempty"`      // what its TPM showed, when it reported
+	Signed   []byte        `json:"signed,omitempty"`   // the report as the node signed it, for who asks for that
+}
+
+// Cursor ends an answer with many [Reported]: who asks with it next is answered with what came since.
+type Cursor struct {
+	Cursor string `json:"cursor"`
+}
+
+// Last returns what a node reported last, and whether it ever did.
+func Last(n *view.Node) (Reported, bool) {
+	if n.Report == nil {
+		return Reported{}, false
+	}
+	attested := ""
+	word, _ := n.Attestation(n.Received)
+	if word == view.Attested {
+		attested = n.Quote.Overlay
+	}
+	return Reported{n.Name, n.Received, n.Listens, int64(n.Report.Interval / time.Second), n.Grade, n.Report.Overlay,
+		n.Report.Staged, n.Report.Axes, attested, word, nil}, true
+}
+
+// Write writes what each node reported last, one line of JSON a node, of [MaxLine] bytes at most. A
+// report that cannot be written costs that node, and never the others: what is in it was said by one.
+// It reports whether somebody reads them.
+func Write(w io.Writer, nodes []*view.Node, signed map[string]string, say func(string, ...any)) bool {
+	for _, n := range nodes {
+		r, ok := Last(n)
+		if !ok {
+			continue
+		}
+		r.Signed = []byte(signed[n.Name])
+		line, err := spec.Encode(r) // no < becomes six bytes: a reader of lines has a bound for each
+		if err == nil && len(line) >= MaxLine {
+			err = fmt.Errorf("it has %d bytes as JSON", len(line))
+		}
+		if err != nil {
+			say("node %s: its report is left out of /v1/reports: %v", n.Name, err)
+			continue
+		}
+		if _, err := w.Write(append(line, '\n')); err != nil {
+			return false
+		}
+	}
+	return true
+}
+
 const (
-	maxLine = 4 * view.MaxLine // a later service may say more
+	maxLine = 4 * MaxLine // a later service may say more
 	spare   = 1000             // lines about nodes that left meanwhile
 )
 
-// Hear reads what a fleet's service answers at /v1/reports: one [view.Reported] a line.
+// Hear reads what a fleet's service answers at /v1/reports: one [Reported] a line.
 // A line that cannot be read is its node's alone, and of nodes that are not asked for nothing
 // is kept. It verifies each report that a node signed; where by is nil the service's word counts.
 func Hear(r io.Reader, asked Asked, by *Reporters, now time.Time) (map[string]Standing, error) {
 	if by == nil {
-		return asked.Heard.read(r, asked, func(one view.Reported) (Standing, error) { return StandingOf(one), nil })
+		return asked.Heard.read(r, asked, func(one Reported) (Standing, error) { return StandingOf(one), nil })
 	}
 	if err := by.refresh(); err != nil {
 		return nil, err
 	}
-	all, err := asked.Heard.read(r, asked, func(one view.Reported) (Standing, error) { return by.judge(one, asked.Fleet, now) })
+	all, err := asked.Heard.read(r, asked, func(one Reported) (Standing, error) { return by.judge(one, asked.Fleet, now) })
 	if err == nil {
 		err = by.save(asked.has)
 	}
@@ -85,7 +150,7 @@ func Hear(r io.Reader, asked Asked, by *Reporters, now time.Time) (map[string]St
 }
 
 // readLines adds to all what lines say, and returns the cursor that ends them, "" where none does.
-func readLines(r io.Reader, asked Asked, all map[string]Standing, take func(view.Reported) (Standing, error)) (cursor string, err error) {
+func readLines(r io.Reader, asked Asked, all map[string]Standing, take func(Reported) (Standing, error)) (cursor string, err error) {
 	lines := bufio.NewReaderSize(r, maxLine)
 	for n := 0; ; n++ {
 		line, err := lines.ReadSlice('\n')
@@ -98,8 +163,8 @@ func readLines(r io.Reader, asked Asked, all map[string]Standing, take func(view
 			return "", fmt.Errorf("reports of nodes: %w", err)
 		}
 		var one struct {
-			view.Reported
-			view.Cursor
+			Reported
+			Cursor
 		}
 		switch wrong := json.Unmarshal(line, &one); {
 		case len(line) == 0 && err != nil:
@@ -142,7 +207,7 @@ func nodeOf(head string) string {
 
 // StandingOf returns how a node stands by what it reported. One of its times
 // that is later than when it was received is of a service that passes on a node's clock.
-func StandingOf(r view.Reported) Standing {
+func StandingOf(r Reported) Standing {
 	out := Standing{At: r.Received, Listens: r.Listens, Interval: time.Duration(r.Interval) * time.Second,
 		Overlay: r.Overlay, Staged: r.Staged, Pinned: r.Grade == spec.KeyPinned,
 		Attests: r.Attested != "" && r.Attested == r.Overlay, Stale: r.TPM == view.Stale}
@@ -183,7 +248,7 @@ type Heard struct {
 	question string // what was asked for
 	cursor   string
 	reports  map[string]Standing
-	refused  map[string]view.Reported // by node: what did not count, and may by now
+	refused  map[string]Reported // by node: what did not count, and may by now
 }
 
 // Query returns what /v1/reports is asked with.
@@ -208,12 +273,12 @@ func (a Asked) Query(by *Reporters) string {
 const maxCursor = 100
 
 // read returns what an answer says beside what was heard before.
-func (h *Heard) read(r io.Reader, asked Asked, take func(view.Reported) (Standing, error)) (map[string]Standing, error) {
+func (h *Heard) read(r io.Reader, asked Asked, take func(Reported) (Standing, error)) (map[string]Standing, error) {
 	if h == nil {
 		h = &Heard{}
 	}
-	fresh, refused := map[string]Standing{}, map[string]view.Reported{}
-	cursor, err := readLines(r, asked, fresh, func(one view.Reported) (Standing, error) {
+	fresh, refused := map[string]Standing{}, map[string]Reported{}
+	cursor, err := readLines(r, asked, fresh, func(one Reported) (Standing, error) {
 		says, err := take(one)
 		if err != nil {
 			refused[one.Node] = one

@@ -18,7 +18,7 @@ import (
 )
 
 // said is an answer of a service: what nodes report, and a cursor where it knows them.
-func said(t *testing.T, cursor string, lines ...view.Reported) string {
+func said(t *testing.T, cursor string, lines ...Reported) string {
 	t.Helper()
 	var text strings.Builder
 	for _, one := range lines {
@@ -32,8 +32,8 @@ func said(t *testing.T, cursor string, lines ...view.Reported) string {
 	return text.String()
 }
 
-func of(node, overlay string) view.Reported {
-	return view.Reported{Node: node, Received: time.Unix(1_900_000_000, 0), Overlay: overlay, Axes: spec.Axes{Health: spec.Axis{State: "ok"}}}
+func of(node, overlay string) Reported {
+	return Reported{Node: node, Received: time.Unix(1_900_000_000, 0), Overlay: overlay, Axes: spec.Axes{Health: spec.Axis{State: "ok"}}}
 }
 
 // TestALookHearsWhatIsNew: a look goes on where the last one ended; what was said before stays, as
@@ -94,13 +94,13 @@ func TestWhatDidNotCountMayByNow(t *testing.T) {
 		must(t, err)
 		return all["a"]
 	}
-	if r := look(said(t, "1.0", view.Reported{Node: "a", Received: now, Signed: signed(t, first, "metal", "a", 1, spec.KeyBoot, "ok", now)})); r.Garbled != "" {
+	if r := look(said(t, "1.0", Reported{Node: "a", Received: now, Signed: signed(t, first, "metal", "a", 1, spec.KeyBoot, "ok", now)})); r.Garbled != "" {
 		t.Fatalf("%+v", r)
 	}
 	if look(said(t, "1.0")); opened != 1 {
 		t.Errorf("a report is opened %d times", opened)
 	}
-	other := view.Reported{Node: "a", Received: now, Signed: signed(t, second, "metal", "a", 1, spec.KeyBoot, "ok", now)}
+	other := Reported{Node: "a", Received: now, Signed: signed(t, second, "metal", "a", 1, spec.KeyBoot, "ok", now)}
 	if r := look(said(t, "2.0", other)); r.Garbled == "" {
 		t.Errorf("another key counts while the first one reports: %+v", r)
 	}
@@ -128,13 +128,13 @@ func TestHear(t *testing.T) {
 	if len(got) != 2 || got["a"] != (Standing{At: noon, Overlay: "o", Well: noon, Pinned: true, Waiting: "reboot: window night"}) || got["c"].Trouble != "degraded" || got["c"].Pinned {
 		t.Errorf("got %+v", got)
 	}
-	if r := StandingOf(view.Reported{Axes: spec.Axes{Sync: spec.Axis{State: "refused:epoch", Detail: "7"}}}); r.Refused != "epoch: 7" {
+	if r := StandingOf(Reported{Axes: spec.Axes{Sync: spec.Axis{State: "refused:epoch", Detail: "7"}}}); r.Refused != "epoch: 7" {
 		t.Errorf("a refusal is %+v", r)
 	}
-	if r := StandingOf(view.Reported{Overlay: "o", Staged: "o"}); r.Overlay != "" {
+	if r := StandingOf(Reported{Overlay: "o", Staged: "o"}); r.Overlay != "" {
 		t.Errorf("its layer waits for a reboot, and it has arrived: %+v", r)
 	}
-	if r := StandingOf(view.Reported{Axes: spec.Axes{Health: spec.Axis{State: "degraded", Detail: strings.Repeat("x\n", 9999)}}}); len(r.Trouble) > maxBrief+3 || strings.Contains(r.Trouble, "\n") {
+	if r := StandingOf(Reported{Axes: spec.Axes{Health: spec.Axis{State: "degraded", Detail: strings.Repeat("x\n", 9999)}}}); len(r.Trouble) > maxBrief+3 || strings.Contains(r.Trouble, "\n") {
 		t.Errorf("the index would keep %d bytes", len(r.Trouble))
 	}
 }
@@ -163,7 +163,7 @@ func TestAClockThatIsWrong(t *testing.T) {
 			r := &spec.Report{Time: received.Add(ahead), Overlay: "o", Axes: spec.Axes{Health: spec.Axis{State: "ok", Since: since.Add(-time.Hour)}, Sync: spec.Axis{State: "current", Since: since}}}
 			Bound(r, received)
 			n := view.Node{Received: received, Report: view.NewBrief(r)}
-			reported, _ := n.Reported()
+			reported, _ := Last(&n)
 			if got := StandingOf(reported); !got.Well.Equal(received.Add(-want)) {
 				t.Errorf("a clock that is %s ahead: well since %s, want %s", ahead, got.Well, received.Add(-want))
 			}

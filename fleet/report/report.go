@@ -10,9 +10,9 @@
 // What does not count is shown, with the reason, and acts nowhere.
 //
 // An [Inbox] reads the reports that nodes put into a registry, where each node has one: report:NODE.
-// [Hear] reads what a fleet's service was told, and says of each node how it stands; [Reporters] judge
-// the very reports that nodes signed. Else the package knows neither where reports come from nor where
-// they are kept.
+// A fleet's service answers by [Write] with what it was told; [Hear] reads that, and says of each node how
+// it stands, where [Reporters] judge the very reports that nodes signed. Else the package knows neither
+// where reports come from nor where they are kept.
 package report
 
 import (

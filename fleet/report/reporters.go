@@ -52,7 +52,7 @@ type verified struct {
 	fleet string
 	at    time.Time // the latest time that it may name
 	known Reporter
-	says  view.Reported // but for the service's words
+	says  Reported // but for the service's words
 }
 
 type reportersDoc struct {
@@ -98,7 +98,7 @@ func (k *Reporters) refresh() error {
 }
 
 // judge returns what a node's signed report says, or why it counts for nothing.
-func (k *Reporters) judge(one view.Reported, fleet string, now time.Time) (Standing, error) {
+func (k *Reporters) judge(one Reported, fleet string, now time.Time) (Standing, error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if len(one.Signed) == 0 {
@@ -120,13 +120,13 @@ func (k *Reporters) judge(one view.Reported, fleet string, now time.Time) (Stand
 }
 
 // verify opens a report that came at a time, and takes it as its node's next one where it counts.
-func (k *Reporters) verify(one view.Reported, fleet string, at, now time.Time) (view.Reported, error) {
+func (k *Reporters) verify(one Reported, fleet string, at, now time.Time) (Reported, error) {
 	r, err := k.open("", one.Signed, at)
 	switch {
 	case err != nil:
-		return view.Reported{}, err
+		return Reported{}, err
 	case r.Node != one.Node || r.Fleet != fleet:
-		return view.Reported{}, fmt.Errorf("it is node %.60q's of fleet %.60q", r.Node, r.Fleet)
+		return Reported{}, fmt.Errorf("it is node %.60q's of fleet %.60q", r.Node, r.Fleet)
 	}
 	was := k.nodes[one.Node]
 	known := was
@@ -145,7 +145,7 @@ func (k *Reporters) verify(one view.Reported, fleet string, at, now time.Time) (
 			if known.Grade == spec.KeyPinned && r.Key != was.Key {
 				why += fmt.Sprintf(": it is %s; where that is right, take the node out of %s", r.Key, k.file)
 			}
-			return view.Reported{}, errors.New(why)
+			return Reported{}, errors.New(why)
 		}
 		next := Reporter{Key: r.Key, Grade: Grade(known, of, r), Since: was.Since, Heard: at, Interval: r.Interval,
 			Seq: r.Seq, Boot: r.BootID}
@@ -156,7 +156,7 @@ func (k *Reporters) verify(one view.Reported, fleet string, at, now time.Time) (
 		k.nodes[one.Node], k.owner[r.Key], k.unsaved = next, one.Node, true
 	}
 	n := view.Node{Name: one.Node, Received: at, Grade: k.nodes[one.Node].Grade, Report: view.NewBrief(r)}
-	says, _ := n.Reported() // it did
+	says, _ := Last(&n) // it did
 	return says, nil
 }
 

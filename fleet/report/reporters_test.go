@@ -52,7 +52,7 @@ func TestStolenServiceOfReports(t *testing.T) {
 	}
 	a, b, next, thief := key(), key(), key(), key()
 	now := noon
-	ask := func(asked Asked, lines ...view.Reported) map[string]Standing {
+	ask := func(asked Asked, lines ...Reported) map[string]Standing {
 		t.Helper()
 		var text strings.Builder
 		for _, one := range lines {
@@ -69,8 +69,8 @@ func TestStolenServiceOfReports(t *testing.T) {
 	}
 	both := among("a", "b")
 	first := signed(t, a, "metal", "a", 7, spec.KeyPinned, "ok", noon)
-	got := ask(both, view.Reported{Node: "a", Signed: first}, view.Reported{Node: "b", Signed: signed(t, b, "metal", "b", 3, spec.KeyBoot, "degraded", noon)},
-		view.Reported{Node: "stranger", Signed: signed(t, thief, "metal", "stranger", 1, spec.KeyPinned, "ok", noon)})
+	got := ask(both, Reported{Node: "a", Signed: first}, Reported{Node: "b", Signed: signed(t, b, "metal", "b", 3, spec.KeyBoot, "degraded", noon)},
+		Reported{Node: "stranger", Signed: signed(t, thief, "metal", "stranger", 1, spec.KeyPinned, "ok", noon)})
 	if len(got) != 2 || !got["a"].Pinned || got["a"].Trouble != "" || got["a"].Overlay != "sha256:"+strings.Repeat("a", 64) || got["b"].Pinned || got["b"].Trouble != "degraded" {
 		t.Fatalf("%+v", got)
 	}
@@ -91,15 +91,15 @@ func TestStolenServiceOfReports(t *testing.T) {
 		"another node's key":    {"b", "its key belongs to another node", signed(t, a, "metal", "b", 9, spec.KeyPinned, "ok", now)},
 		"another key of a boot": {"b", "the accepted key still reports", signed(t, next, "metal", "b", 1, spec.KeyBoot, "ok", now)},
 	} {
-		if got := ask(both, view.Reported{Node: one.node, Signed: one.raw})[one.node]; !strings.Contains(got.Garbled, one.why) || !got.At.IsZero() {
+		if got := ask(both, Reported{Node: one.node, Signed: one.raw})[one.node]; !strings.Contains(got.Garbled, one.why) || !got.At.IsZero() {
 			t.Errorf("%s: %+v", what, got)
 		}
 	}
-	if got := ask(both, view.Reported{Node: "a", Signed: first})["a"]; !got.At.Equal(noon) {
+	if got := ask(both, Reported{Node: "a", Signed: first})["a"]; !got.At.Equal(noon) {
 		t.Errorf("a report that was heard is of %s again", got.At)
 	}
 	now = noon.Add(time.Hour)
-	if got := ask(both, view.Reported{Node: "b", Signed: signed(t, next, "metal", "b", 1, spec.KeyPinned, "ok", now)})["b"]; got.Garbled != "" || got.Pinned {
+	if got := ask(both, Reported{Node: "b", Signed: signed(t, next, "metal", "b", 1, spec.KeyPinned, "ok", now)})["b"]; got.Garbled != "" || got.Pinned {
 		t.Errorf("the next boot of a node that was silent: %+v", got)
 	}
 	lines := strings.Repeat(`{"node":"a"}`+"\n", 2*len(both.Published)+spare+2)
@@ -129,7 +129,7 @@ func TestAReportIsVerifiedOnce(t *testing.T) {
 		verified++
 		return verify(node, raw, at)
 	}
-	look := func(wants int, asked Asked, lines ...view.Reported) map[string]Standing {
+	look := func(wants int, asked Asked, lines ...Reported) map[string]Standing {
 		t.Helper()
 		var text strings.Builder
 		for _, one := range lines {
@@ -145,8 +145,8 @@ func TestAReportIsVerifiedOnce(t *testing.T) {
 		}
 		return all
 	}
-	said := view.Reported{Node: "a", Received: noon, Signed: signed(t, a, "metal", "a", 1, spec.KeyPinned, "ok", noon)}
-	other := view.Reported{Node: "b", Received: noon, Signed: signed(t, b, "metal", "b", 1, spec.KeyPinned, "ok", noon)}
+	said := Reported{Node: "a", Received: noon, Signed: signed(t, a, "metal", "a", 1, spec.KeyPinned, "ok", noon)}
+	other := Reported{Node: "b", Received: noon, Signed: signed(t, b, "metal", "b", 1, spec.KeyPinned, "ok", noon)}
 	both := among("a", "b")
 	first := look(2, both, said, other)
 	written, err := os.Stat(file)
@@ -165,7 +165,7 @@ func TestAReportIsVerifiedOnce(t *testing.T) {
 	earlier := said
 	earlier.Received = noon.Add(-time.Minute)
 	look(1, both, earlier, other) // bounded by another time
-	look(1, both, said, view.Reported{Node: "b", Received: noon, Signed: signed(t, b, "metal", "b", 2, spec.KeyPinned, "degraded", noon)})
+	look(1, both, said, Reported{Node: "b", Received: noon, Signed: signed(t, b, "metal", "b", 2, spec.KeyPinned, "degraded", noon)})
 	elsewhere := both
 	elsewhere.Fleet = "copper"
 	if got := look(2, elsewhere, said, other)["a"]; got.Garbled == "" {
@@ -196,7 +196,7 @@ func TestWhoIsTakenOutOfTheFile(t *testing.T) {
 		t.Helper()
 		key, err := sign.Generate()
 		must(t, err)
-		line, err := json.Marshal(view.Reported{Node: "a", Received: noon, Signed: signed(t, key, "metal", "a", seq, spec.KeyPinned, "ok", noon)})
+		line, err := json.Marshal(Reported{Node: "a", Received: noon, Signed: signed(t, key, "metal", "a", seq, spec.KeyPinned, "ok", noon)})
 		must(t, err)
 		all, err := Hear(bytes.NewReader(append(line, '\n')), among("a"), by, noon.Add(time.Minute))
 		must(t, err)
@@ -237,7 +237,7 @@ func BenchmarkLook(b *testing.B) {
 			var text bytes.Buffer
 			for i, key := range keys[:of] {
 				name := fmt.Sprintf("n%06d", i)
-				line, err := json.Marshal(view.Reported{Node: name, Received: noon, Signed: signed(b, key, "metal", name, seq, spec.KeyPinned, "ok", noon)})
+				line, err := json.Marshal(Reported{Node: name, Received: noon, Signed: signed(b, key, "metal", name, seq, spec.KeyPinned, "ok", noon)})
 				must(b, err)
 				text.Write(append(line, '\n'))
 			}

@@ -397,7 +397,7 @@ func (r *Room) Tell(n *view.Node) {
 	if n.Published != nil {
 		r.known.Rows[n.Name] = *n.Published
 	}
-	if reported, ok := n.Reported(); ok {
+	if reported, ok := report.Last(n); ok {
 		r.known.Reports[n.Name] = report.StandingOf(reported)
 	}
 }

@@ -10,7 +10,6 @@ import (
 
 	"github.com/caisson-os/caisson/fleet/index"
 	"github.com/caisson-os/caisson/fleet/report"
-	"github.com/caisson-os/caisson/fleet/view"
 	"github.com/caisson-os/caisson/spec"
 )
 
@@ -140,7 +139,7 @@ func TestNodesThatReportSeldom(t *testing.T) {
 		{"it ended while it soaked", time.Minute, 3*time.Hour + 3*time.Minute, time.Hour, true, Halt, "a (silent since "},
 		{"one that reports often ended", time.Minute, 32 * time.Minute, 5 * time.Minute, true, Halt, "a (silent since "},
 	} {
-		r := view.Reported{Node: "a", Received: begun.Add(c.of), Interval: int64(c.interval / time.Second), Overlay: "old", Axes: spec.Axes{Health: spec.Axis{State: string(spec.HealthOK)}}}
+		r := report.Reported{Node: "a", Received: begun.Add(c.of), Interval: int64(c.interval / time.Second), Overlay: "old", Axes: spec.Axes{Health: spec.Axis{State: string(spec.HealthOK)}}}
 		row, rows := spec.Rollout{Phase: spec.RolloutRunning}, index.Rows{"a": {Overlay: "old"}}
 		if c.runs {
 			r.Overlay, rows["a"], row.Waves = "new", spec.Published{Overlay: "new"}, []spec.RolloutWave{{Begun: begun.Unix()}}
@@ -161,7 +160,7 @@ func TestAWaveWaitsForTheNodesOwnVerdict(t *testing.T) {
 		row, rows := spec.Rollout{Phase: spec.RolloutRunning, Waves: []spec.RolloutWave{{Begun: begun.Unix()}}}, index.Rows{"a": {Overlay: "new"}}
 		for state, want := range map[spec.Activity]Act{spec.ActivitySoaking: Wait, spec.ActivityWaiting("confirm"): Wait, spec.ActivityIdle: Finish} {
 			now := begun.Add(30 * time.Minute)
-			r := view.Reported{Node: "a", Received: now, Overlay: "new", Axes: spec.Axes{Activity: spec.Axis{State: string(state)},
+			r := report.Reported{Node: "a", Received: now, Overlay: "new", Axes: spec.Axes{Activity: spec.Axis{State: string(state)},
 				Health: spec.Axis{State: string(spec.HealthOK), Since: begun}}}
 			if d := Next(plan, row, Known{Rows: rows, Reports: map[string]report.Standing{"a": report.StandingOf(r)}}, now); d.Act != want {
 				t.Errorf("%s, soak %d: %s %q, want %s", state, soak, d.Act, d.Reason, want)

@@ -22,6 +22,7 @@ import (
 	"github.com/caisson-os/caisson/fleet/hub"
 	"github.com/caisson-os/caisson/fleet/people"
 	"github.com/caisson-os/caisson/fleet/query"
+	"github.com/caisson-os/caisson/fleet/report"
 	"github.com/caisson-os/caisson/fleet/unknown"
 	"github.com/caisson-os/caisson/fleet/view"
 	"github.com/caisson-os/caisson/internal/check"
@@ -152,8 +153,8 @@ func (s *Server) getReports(w http.ResponseWriter, req *http.Request) {
 		}
 	}
 	w.Header().Set("Content-Type", "application/x-ndjson")
-	if writeReports(w, nodes, signed, s.o.Say) && q.Has("after") {
-		_ = json.NewEncoder(w).Encode(view.Cursor{Cursor: cursor}) // nobody listens any more
+	if report.Write(w, nodes, signed, s.o.Say) && q.Has("after") {
+		_ = json.NewEncoder(w).Encode(report.Cursor{Cursor: cursor}) // nobody listens any more
 	}
 }
 

@@ -6,7 +6,6 @@ import (
 	"cmp"
 	"encoding/json"
 	"fmt"
-	"io"
 	"maps"
 	"net/http"
 	"net/url"
@@ -298,34 +297,8 @@ func (s *Server) getNodes(w http.ResponseWriter, req *http.Request) {
 	s.answer(w, http.StatusOK, l)
 }
 
-// A row that cannot be written costs that row, and never the list: what is in it was
-// said by one node, and a list is of all.
-
-// writeReports writes what each node reported last, one line of JSON a node, of
-// [view.MaxLine] bytes at most. It reports whether somebody reads them.
-func writeReports(w io.Writer, nodes []*view.Node, signed map[string]string, say func(string, ...any)) bool {
-	for _, n := range nodes {
-		r, ok := n.Reported()
-		if !ok {
-			continue
-		}
-		r.Signed = []byte(signed[n.Name])
-		line, err := spec.Encode(r) // no < becomes six bytes: a reader of lines has a bound for each
-		if err == nil && len(line) >= view.MaxLine {
-			err = fmt.Errorf("it has %d bytes as JSON", len(line))
-		}
-		if err != nil {
-			say("node %s: its report is left out of /v1/reports: %v", n.Name, err)
-			continue
-		}
-		if _, err := w.Write(append(line, '\n')); err != nil {
-			return false
-		}
-	}
-	return true
-}
-
-// writable puts in the place of each line that JSON has no form for one that says so.
+// writable puts in the place of each line that JSON has no form for one that says so: it costs that
+// row, and never the list. What is in it was said by one node, and a list is of all.
 func writable(lines []view.Line, say func(string, ...any)) {
 	if _, err := json.Marshal(lines); err == nil {
 		return

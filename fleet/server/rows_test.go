@@ -27,7 +27,7 @@ func whole(path, text string, status int) string {
 		return "its status"
 	case strings.HasPrefix(path, "/v1/reports"):
 		for line := range strings.Lines(text) {
-			if len(line) > view.MaxLine || !json.Valid([]byte(line)) {
+			if len(line) > report.MaxLine || !json.Valid([]byte(line)) {
 				return fmt.Sprintf("a line of %d bytes", len(line))
 			}
 		}
@@ -146,9 +146,9 @@ func TestRowsThatCannotBeWritten(t *testing.T) {
 	say := func(format string, args ...any) { said = append(said, fmt.Sprintf(format, args...)) }
 	early := time.Date(-1, 1, 1, 0, 0, 0, 0, time.UTC)
 	nodes := []*view.Node{{Name: "a", Report: &view.Brief{}}, {Name: "b", Report: &view.Brief{}, Received: early},
-		{Name: "c", Report: &view.Brief{Overlay: strings.Repeat("x", view.MaxLine)}}, {Name: "d", Report: &view.Brief{}}}
+		{Name: "c", Report: &view.Brief{Overlay: strings.Repeat("x", report.MaxLine)}}, {Name: "d", Report: &view.Brief{}}}
 	var b strings.Builder
-	writeReports(&b, nodes, nil, say)
+	report.Write(&b, nodes, nil, say)
 	all, err := report.Hear(strings.NewReader(b.String()), report.Asked{Published: map[string]bool{"a": true, "b": true, "c": true, "d": true}}, nil, time.Now())
 	if _, a := all["a"]; err != nil || len(all) != 2 || !a || len(said) != 2 || !strings.Contains(said[0], "node b:") || !strings.Contains(said[1], "node c:") {
 		t.Errorf("%v, %v, %q", all, err, said)

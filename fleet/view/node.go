@@ -40,15 +40,12 @@ type Node struct {
 
 // Brief holds what lists need of a report.
 type Brief struct {
-	Time       time.Time
 	Interval   time.Duration
 	Generation uint64
-	Epoch      uint64
 	Overlay    string
 	Layer      string
 	Version    string // of the layer
 	Agent      string
-	Mode       spec.Mode
 	BootID     string
 	Staged     string
 	Axes       spec.Axes
@@ -97,9 +94,9 @@ func NewBrief(r *spec.Report) *Brief {
 	for _, a := range []*spec.Axis{&axes.Tracking, &axes.Sync, &axes.Health, &axes.Activity} {
 		a.State, a.Detail = once(a.State), once(a.Detail)
 	}
-	return &Brief{Ended: ended, Time: r.Time, Interval: time.Duration(r.Interval) * time.Second,
-		Generation: r.Generation, Epoch: r.Epoch, Overlay: r.Overlay, Layer: once(r.Layer), Version: once(r.LayerVersion),
-		Agent: once(r.Agent), Mode: once(r.Mode), BootID: r.BootID, Staged: r.Staged, Axes: axes, Drift: len(r.Drift) + r.More,
+	return &Brief{Ended: ended, Interval: time.Duration(r.Interval) * time.Second,
+		Generation: r.Generation, Overlay: r.Overlay, Layer: once(r.Layer), Version: once(r.LayerVersion),
+		Agent: once(r.Agent), BootID: r.BootID, Staged: r.Staged, Axes: axes, Drift: len(r.Drift) + r.More,
 		Paused: r.Pause != nil, Services: commitsOf(r.Services), Keys: r.Keys, TPM: r.TPM}
 }
 

@@ -80,46 +80,6 @@ func (n *Node) Line(now time.Time) Line {
 	return l
 }
 
-// MaxLine bounds a [Reported] as JSON, for who reads one a line: package report bounds
-// what is in it.
-const MaxLine = 48 << 10
-
-// Reported holds what a node reported last, for those who drive a rollout. All of its times
-// are by the clock of the service: the node's own counted as a difference, see
-// fleet/report.Bound.
-type Reported struct {
-	Node     string        `json:"node"`
-	Received time.Time     `json:"received"`
-	Listens  time.Time     `json:"listens,omitzero"`   // since when the service can hear nodes, where that is later
-	Interval int64         `json:"interval,omitempty"` // seconds between two reports of the node
-	Grade    spec.KeyGrade `json:"grade"`
-	Overlay  string        `json:"overlay"`          // digest
-	Staged   string        `json:"staged,omitempty"` // digest of the overlay that waits for a reboot, be it for its layer alone
-	Axes     spec.Axes     `json:"axes"`
-	Attested string        `json:"attested,omitempty"` // digest of the overlay that the node attested last, where that still counts
-	TPM      Attestation   `json:"tpm,omitempty"`      // what its TPM showed, when it reported
-	Signed   []byte        `json:"signed,omitempty"`   // the report as the node signed it, for who asks for that
-}
-
-// Cursor ends an answer with many [Reported]: who asks with it next is answered with what came since.
-type Cursor struct {
-	Cursor string `json:"cursor"`
-}
-
-// Reported returns what a node reported last, and whether it ever did.
-func (n *Node) Reported() (Reported, bool) {
-	if n.Report == nil {
-		return Reported{}, false
-	}
-	attested := ""
-	word, _ := n.Attestation(n.Received)
-	if word == Attested {
-		attested = n.Quote.Overlay
-	}
-	return Reported{n.Name, n.Received, n.Listens, int64(n.Report.Interval / time.Second), n.Grade, n.Report.Overlay,
-		n.Report.Staged, n.Report.Axes, attested, word, nil}, true
-}
-
 // TroubleWord is the condition of a query for all that somebody should look at.
 const TroubleWord Condition = "trouble"
 

@@ -15,7 +15,7 @@ import (
 type Commit struct{ Service, Commit string }
 
 // once returns a text that is in memory once, however many nodes report it.
-func once[T comparable](text T) T { return unique.Make(text).Value() }
+func once(text string) string { return unique.Make(text).Value() }
 
 // commitsOf returns what a node reports of its services.
 func commitsOf(services map[string]string) []Commit {

@@ -16,6 +16,7 @@ import (
 
 	"github.com/caisson-os/caisson/bootagent/tpm"
 	"github.com/caisson-os/caisson/fleet/attest"
+	"github.com/caisson-os/caisson/fleet/report"
 	"github.com/caisson-os/caisson/fleet/view"
 	"github.com/caisson-os/caisson/internal/digest"
 	"github.com/caisson-os/caisson/spec"
@@ -146,7 +147,7 @@ func TestDesk(t *testing.T) {
 	}
 	is(view.Stale, "it has not quoted yet")
 	d.wants(l, view.Attested, "")
-	if r, _ := d.node.Reported(); d.node.Offers() != nil || r.Attested != overlay {
+	if r, _ := report.Last(&d.node); d.node.Offers() != nil || r.Attested != overlay {
 		t.Errorf("%+v", r)
 	}
 	if d.now = d.now.Add(59 * time.Minute); d.Nonce(d.reports(l)) != "" {

@@ -70,17 +70,17 @@ const MaxLine = 48 << 10
 // are by the clock of the service: the node's own counted as a difference, see
 // [Bound].
 type Reported struct {
-	Node     string        `json:"node"`
-	Received time.Time     `json:"received"`
-	Listens  time.Time     `json:"listens,omitzero"`   // since when the service can hear nodes, where that is later
-	Interval int64         `json:"interval,omitempty"` // seconds between two reports of the node
-	Grade    spec.KeyGrade `json:"grade"`
-	Overlay  string        `json:"overlay"`          // digest
-	Staged   string        `json:"staged,omitempty"` // digest of the overlay that waits for a reboot, be it for its layer alone
-	Axes     spec.Axes     `json:"axes"`
-	Attested string        `json:"attested,omitempty"` // digest of the overlay that the node attested last, where that still counts
-	TPM      view.Attestation   `json:"tpm,omitempty"`      // what its TPM showed, when it reported
-	Signed   []byte        `json:"signed,omitempty"`   // the report as the node signed it, for who asks for that
+	Node     string           `json:"node"`
+	Received time.Time        `json:"received"`
+	Listens  time.Time        `json:"listens,omitzero"`   // since when the service can hear nodes, where that is later
+	Interval int64            `json:"interval,omitempty"` // seconds between two reports of the node
+	Grade    spec.KeyGrade    `json:"grade"`
+	Overlay  string           `json:"overlay"`          // digest
+	Staged   string           `json:"staged,omitempty"` // digest of the overlay that waits for a reboot, be it for its layer alone
+	Axes     spec.Axes        `json:"axes"`
+	Attested string           `json:"attested,omitempty"` // digest of the overlay that the node attested last, where that still counts
+	TPM      view.Attestation `json:"tpm,omitempty"`      // what its TPM showed, when it reported
+	Signed   []byte           `json:"signed,omitempty"`   // the report as the node signed it, for who asks for that
 }
 
 // Cursor ends an answer with many [Reported]: who asks with it next is answered with what came since.
@@ -129,7 +129,7 @@ func Write(w io.Writer, nodes []*view.Node, signed map[string]string, say func(s
 
 const (
 	maxLine = 4 * MaxLine // a later service may say more
-	spare   = 1000             // lines about nodes that left meanwhile
+	spare   = 1000        // lines about nodes that left meanwhile
 )
 
 // Hear reads what a fleet's service answers at /v1/reports: one [Reported] a line.

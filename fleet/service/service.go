@@ -58,9 +58,9 @@ type Options struct {
 	People      People
 	Hooks       Hooks
 	HTTP        httpserver.Options
-	Inbox       *report.Inbox       // where nodes put reports; nil is nowhere
+	Inbox       *report.Inbox // where nodes put reports; nil is nowhere
 	Site        *FollowedSite // nil: there is none
-	Heads       *Heads              // of the services of the site
+	Heads       *Heads        // of the services of the site
 
 	Listen   func() (net.Listener, error)
 	Opened   func(address string, served map[string]string) error // is told when it answers

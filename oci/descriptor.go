@@ -134,9 +134,6 @@ const (
 	TypeLoader    = "application/vnd.caisson.loader.v1+json"    // artifactType of what disks start
 	TypeReport    = "application/vnd.caisson.report.v1+json"    // artifactType of a node's signed report, and of its document
 	TypeRehearsal = "application/vnd.caisson.rehearsal.v1+json" // artifactType of the signed statement of a rehearsal
-	TypeKernel    = mediatype.Kernel
-	TypeInitrd    = mediatype.Initrd
-	TypeUEFI      = mediatype.UEFI
 	TypeUKI       = mediatype.UKI
 	TypeESP       = mediatype.ESP
 	TypeSquashfs  = mediatype.Squashfs

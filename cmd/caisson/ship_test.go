@@ -14,6 +14,7 @@ import (
 	"github.com/caisson-os/caisson/builder"
 	"github.com/caisson-os/caisson/builder/release"
 	"github.com/caisson-os/caisson/fleet/publish"
+	"github.com/caisson-os/caisson/internal/mediatype"
 	"github.com/caisson-os/caisson/layers/image"
 	"github.com/caisson-os/caisson/oci"
 	"github.com/caisson-os/caisson/oci/registry"
@@ -107,10 +108,10 @@ func pretend(s *site.Site, v site.Variant, version, dir string) (*builder.Result
 		return put(title, mediaType, []byte(title+" of "+version+", "+v.Name))
 	}
 	r.Layer.Images = []spec.Image{{Name: "base", MediaType: image.MediaType, Blob: add("base", image.MediaType)}}
-	r.Layer.Kernel = spec.KernelBlob{Release: "6.12.0", Blob: add("kernel", oci.TypeKernel)}
-	r.Layer.Initrd = add("initrd", oci.TypeInitrd)
+	r.Layer.Kernel = spec.KernelBlob{Release: "6.12.0", Blob: add("kernel", mediatype.Kernel)}
+	r.Layer.Initrd = add("initrd", mediatype.Initrd)
 	if slices.ContainsFunc(v.Recipe.Packages.Install, func(p spec.Package) bool { return p.Name == "systemd-boot-efi" }) {
-		r.Layer.UEFI = &spec.UEFI{Stub: put("stub", oci.TypeUEFI, ukitest.Stub(8)), Manager: put("manager", oci.TypeUEFI, ukitest.Stub(0))}
+		r.Layer.UEFI = &spec.UEFI{Stub: put("stub", mediatype.UEFI, ukitest.Stub(8)), Manager: put("manager", mediatype.UEFI, ukitest.Stub(0))}
 	}
 	return r, err
 }

@@ -61,7 +61,6 @@ type Accepted struct {
 	IssuedAt time.Time
 	Expires  time.Time
 	Expired  bool     // by the best clock there is; marks, does not stop
-	SureTime bool     // the hardware clock counted
 	Keys     []string // ids of the keys that signed
 	RunsOn   []string // digests of other layers on which what is live of it may act, newest first
 	LeftOut  []string // paths of keys of a later release, which do not act; see spec.DecodeKnown
@@ -124,7 +123,6 @@ func (r Rules) decide(d *decision) (*Accepted, error) {
 		IssuedAt: d.said.IssuedAt,
 		Expires:  d.said.Expires,
 		Expired:  d.now.After(d.said.Expires),
-		SureTime: d.sure,
 		Keys:     d.keys,
 		RunsOn:   d.said.RunsOn,
 		LeftOut:  d.leftOut,

@@ -185,12 +185,12 @@ const patience = 10 * time.Second
 func Accepted[T, A any](ctx context.Context, s Source, order Order, ask func(context.Context, Source) (T, error),
 	accept func(T) (A, error)) (A, error) {
 	var took A
-	err := hear(ctx, s, order, false, ask, func(got T) (err error) {
+	err := hear(ctx, s, order, ask, func(got T) (enough bool, err error) {
 		a, err := accept(got)
 		if err == nil {
 			took = a
 		}
-		return err
+		return true, err
 	})
 	return took, err
 }
@@ -200,12 +200,12 @@ func Accepted[T, A any](ctx context.Context, s Source, order Order, ask func(con
 // nothing for 10 s is not waited for where another one has answered.
 func Everywhere[T, A any](ctx context.Context, s Source, ask func(context.Context, Source) (T, error),
 	accept func(T) (A, error)) (all []A, err error) {
-	err = hear(ctx, s, AtOnce, true, ask, func(got T) error {
+	err = hear(ctx, s, AtOnce, ask, func(got T) (enough bool, err error) {
 		a, err := accept(got)
 		if err == nil {
 			all = append(all, a)
 		}
-		return err
+		return false, err
 	})
 	return all, err
 }
@@ -214,10 +214,10 @@ func Everywhere[T, A any](ctx context.Context, s Source, ask func(context.Contex
 // least one place says so, and none gave something that is refused.
 func Missing(err error) bool { return errors.Is(err, ErrNotFound) && refusal.Of(err) == "" }
 
-// hear asks the places of s until accept takes an answer or, where all are wanted,
-// each has answered. It returns nil where one was taken.
-func hear[T any](ctx context.Context, s Source, order Order, all bool, ask func(context.Context, Source) (T, error),
-	accept func(T) error) error {
+// hear asks the places of s until accept takes an answer and says that it is enough, or each has
+// answered. It returns nil where one was taken.
+func hear[T any](ctx context.Context, s Source, order Order, ask func(context.Context, Source) (T, error),
+	accept func(T) (enough bool, err error)) error {
 	m, several := s.(*mirrored)
 	if !several {
 		m = &mirrored{list: []Source{s}, mute: newMute(1)}
@@ -252,10 +252,11 @@ func hear[T any](ctx context.Context, s Source, order Order, all bool, ask func(
 		case a := <-answers:
 			delete(waiting, a.at)
 			m.mute.set(a.at, false)
+			enough := false
 			if a.err == nil {
-				a.err = accept(a.got)
+				enough, a.err = accept(a.got)
 			}
-			if a.err == nil && !all {
+			if a.err == nil && enough {
 				return nil
 			}
 			taken = taken || a.err == nil

@@ -112,7 +112,7 @@ func (c *Source) build(ctx context.Context, r *git.Repository, s *service.Servic
 	single := func(from string) bool { // it has the path as one file
 		return slices.ContainsFunc(s.Directories, func(d spec.ServiceDirectory) bool { return d.File && d.From == from })
 	}
-	if err := r.Files(ctx, l.Commit, l.From, single, tree, date); err != nil {
+	if err := r.Files(ctx, git.Commit{ID: l.Commit, Date: date}, l.From, single, tree); err != nil {
 		return spec.Blob{}, err
 	}
 	if err := image.Squashfs(ctx, tree, out, image.Options{Level: image.LevelOften, Epoch: date.Unix(), AsRoot: true}); err != nil {

@@ -234,11 +234,11 @@ const (
 )
 
 // Files writes what a commit has at some paths into an empty directory, below the same
-// paths, with one date. It refuses what would not be the same, or not safe, on a node:
+// paths, with its date. It refuses what would not be the same, or not safe, on a node:
 // submodules, links that lead out of their path, pointers of Git LFS. File says of a
 // path whether it has to be a single file; else it has to be a directory.
-func (r *Repository) Files(ctx context.Context, id string, paths []string, single func(string) bool, dir string, date time.Time) error {
-	files, err := r.list(ctx, id, paths, single)
+func (r *Repository) Files(ctx context.Context, c Commit, paths []string, single func(string) bool, dir string) error {
+	files, err := r.list(ctx, c.ID, paths, single)
 	if err != nil {
 		return err
 	}
@@ -250,7 +250,7 @@ func (r *Repository) Files(ctx context.Context, id string, paths []string, singl
 	if err := r.write(ctx, root, files, paths, single); err != nil {
 		return err
 	}
-	return dateAll(dir, date)
+	return dateAll(dir, c.Date)
 }
 
 // list returns the files at the paths, checked.

@@ -306,7 +306,7 @@ func Export(ctx context.Context, dir, id, to string) (string, error) {
 		return "", err
 	}
 	none := func(string) bool { return false } // all of it is one directory
-	return filepath.Join(to, within), r.Files(ctx, id, []string{"."}, none, to, time.Unix(0, 0))
+	return filepath.Join(to, within), r.Files(ctx, Commit{ID: id, Date: time.Unix(0, 0)}, []string{"."}, none, to)
 }
 
 func inRepository(dir string) bool {

@@ -56,7 +56,7 @@ func follow(t *testing.T, r *Repository, ref string) string {
 func files(t *testing.T, r *Repository, id string, paths []string, single ...string) (string, error) {
 	t.Helper()
 	dir := t.TempDir()
-	err := r.Files(t.Context(), id, paths, func(p string) bool { return len(single) > 0 && single[0] == p }, dir, time.Unix(1000, 0))
+	err := r.Files(t.Context(), Commit{ID: id, Date: time.Unix(1000, 0)}, paths, func(p string) bool { return len(single) > 0 && single[0] == p }, dir)
 	if err != nil {
 		return "", err
 	}

@@ -74,13 +74,13 @@ type attribute struct {
 // Detached signs data that stays apart from the signature, without attributes and certificate:
 // what scripts/sign-file of the kernel writes.
 func Detached(key crypto.Signer, certificate *x509.Certificate, data []byte) ([]byte, error) {
-	return write(key, certificate, data, nil, contentInfo{Type: oidData}, asn1.RawValue{})
+	return write(key, certificate, data, nil, signedData{Content: contentInfo{Type: oidData}})
 }
 
 // Accompanied signs data that stays apart from the signature, which has the certificate in it and no
 // attributes: as firmware takes updates of its variables.
 func Accompanied(key crypto.Signer, certificate *x509.Certificate, data []byte) ([]byte, error) {
-	return write(key, certificate, data, nil, contentInfo{Type: oidData}, tagged(certificate.Raw))
+	return write(key, certificate, data, nil, signedData{Content: contentInfo{Type: oidData}, Certificates: tagged(certificate.Raw)})
 }
 
 // Enclosed signs a DER value of a type that the signature has in it, beside the certificate.
@@ -103,7 +103,8 @@ func Enclosed(key crypto.Signer, certificate *x509.Certificate, of asn1.ObjectId
 	if err != nil {
 		return nil, err
 	}
-	return write(key, certificate, attributes, attributes, contentInfo{of, tagged(value)}, tagged(certificate.Raw))
+	return write(key, certificate, attributes, attributes,
+		signedData{Content: contentInfo{of, tagged(value)}, Certificates: tagged(certificate.Raw)})
 }
 
 // tagged is a constructed value [0] of some octets.
@@ -111,9 +112,8 @@ func tagged(content []byte) asn1.RawValue {
 	return asn1.RawValue{Class: asn1.ClassContextSpecific, Tag: 0, IsCompound: true, Bytes: content}
 }
 
-// write signs what is to be signed and puts the signature together. attributes is a SET, or nil.
-func write(key crypto.Signer, certificate *x509.Certificate, toSign, attributes []byte, content contentInfo,
-	certificates asn1.RawValue) ([]byte, error) {
+// write signs what is to be signed and completes the signature. attributes is a SET, or nil.
+func write(key crypto.Signer, certificate *x509.Certificate, toSign, attributes []byte, s signedData) ([]byte, error) {
 	public, ok := certificate.PublicKey.(*rsa.PublicKey)
 	if !ok {
 		return nil, errors.New("sign: the certificate is not of an RSA key")
@@ -133,8 +133,8 @@ func write(key crypto.Signer, certificate *x509.Certificate, toSign, attributes 
 	if attributes != nil {
 		signer.Attributes = asn1.RawValue{FullBytes: append([]byte{0xa0}, bytes.Clone(attributes[1:])...)} // SET OF becomes [0] IMPLICIT
 	}
-	data, err := asn1.Marshal(signedData{Version: 1, Digests: []pkix.AlgorithmIdentifier{digest}, Content: content,
-		Certificates: certificates, Signers: []signerInfo{signer}})
+	s.Version, s.Digests, s.Signers = 1, []pkix.AlgorithmIdentifier{digest}, []signerInfo{signer}
+	data, err := asn1.Marshal(s)
 	if err != nil {
 		return nil, err
 	}

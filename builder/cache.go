@@ -22,6 +22,7 @@ import (
 	"github.com/caisson-os/caisson/internal/durable"
 	"github.com/caisson-os/caisson/internal/fault"
 	"github.com/caisson-os/caisson/internal/stall"
+	"github.com/caisson-os/caisson/layers/image"
 )
 
 // The cache directory is 0700, because its trees hold set-uid programs of old
@@ -143,7 +144,7 @@ func otherCache(format string, args ...any) error {
 // has its name, so that no power cut leaves a part that passes for the whole.
 func (m *made) keep(work, dir string) error {
 	for i, blob := range m.Blobs {
-		m.Blobs[i].Identity = identityOf(filepath.Join(work, blob.File))
+		m.Blobs[i].Identity = image.IdentityOf(filepath.Join(work, blob.File))
 	}
 	if err := m.write(work); err != nil {
 		return err
@@ -196,7 +197,7 @@ func (b *build) cached(step, dir, key string) (*made, error) {
 	}
 	for _, blob := range m.Blobs {
 		name := filepath.Join(dir, blob.File)
-		if is := identityOf(name); is != "" && is == blob.Identity {
+		if is := image.IdentityOf(name); is != "" && is == blob.Identity {
 			continue
 		}
 		if now, err := describe(dir, blob.File, blob.Title, blob.MediaType); err != nil || now.Digest != blob.Digest {
@@ -225,7 +226,7 @@ func (b *build) sound(ctx context.Context, name string) error {
 		return nil
 	}
 	if m.Tree != nil {
-		ok, err := m.Tree.holds(tree)
+		ok, err := m.Tree.Holds(tree)
 		if err != nil {
 			return fmt.Errorf("look at the cached tree of step %s: %w", name, err)
 		}

@@ -6,7 +6,6 @@ import (
 	"context"
 	"errors"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -114,60 +113,6 @@ func TestCacheIsWaitedFor(t *testing.T) {
 	var hint interface{ Hint() string }
 	if _, err := open(t.Context()); !errors.As(err, &hint) || !strings.Contains(err.Error(), "another build has been using it for 1ms") {
 		t.Errorf("a build that never ends: %v", err)
-	}
-}
-
-// A seal sees every change, and takes a copy for what it is.
-func TestSeal(t *testing.T) {
-	require.Root(t)
-	for name, c := range map[string]struct {
-		change func(tree string) error
-		holds  bool
-	}{
-		"nothing":           {func(string) error { return nil }, true},
-		"a file is emptied": {func(tree string) error { return os.Truncate(filepath.Join(tree, "a/file"), 0) }, false},
-		"another owner":     {func(tree string) error { return os.Chown(filepath.Join(tree, "a/file"), 7, 7) }, false},
-		"another mode":      {func(tree string) error { return os.Chmod(filepath.Join(tree, "a"), 0o700) }, false},
-		"a file more":       {func(tree string) error { return os.WriteFile(filepath.Join(tree, "b"), nil, 0o644) }, false},
-		"a file less":       {func(tree string) error { return os.Remove(filepath.Join(tree, "a/file")) }, false},
-		"another name":      {func(tree string) error { return os.Rename(filepath.Join(tree, "a"), filepath.Join(tree, "b")) }, false},
-		"a copy in place": {func(tree string) error {
-			return exec.Command("sh", "-c", "cp -a \"$1\" \"$1\".x && rm -r \"$1\" && mv \"$1\".x \"$1\"", "sh", tree).Run()
-		}, true},
-		"same size and date": {func(tree string) error {
-			name := filepath.Join(tree, "a/file")
-			info, err := os.Stat(name)
-			if err != nil {
-				return err
-			}
-			if err := os.WriteFile(name, []byte("other"), 0o644); err != nil {
-				return err
-			}
-			return os.Chtimes(name, time.Now(), info.ModTime())
-		}, false},
-	} {
-		t.Run(name, func(t *testing.T) {
-			tree := filepath.Join(t.TempDir(), "tree")
-			if err := os.MkdirAll(filepath.Join(tree, "a"), 0o755); err != nil {
-				t.Fatal(err)
-			}
-			if err := os.WriteFile(filepath.Join(tree, "a/file"), []byte("words"), 0o644); err != nil {
-				t.Fatal(err)
-			}
-			if err := os.Symlink("file", filepath.Join(tree, "a/link")); err != nil {
-				t.Fatal(err)
-			}
-			s, err := sealTree(tree)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if err := c.change(tree); err != nil {
-				t.Fatal(err)
-			}
-			if ok, err := s.holds(tree); err != nil || ok != c.holds {
-				t.Errorf("holds: %v, %v", ok, err)
-			}
-		})
 	}
 }
 

@@ -79,7 +79,7 @@ type file struct {
 	Title     string `json:"title"`
 	MediaType string `json:"mediaType"`
 	spec.Blob
-	Identity string `json:"identity"` // see seal
+	Identity string `json:"identity"` // see [image.Seal]
 }
 
 // made describes the result of a step in the cache: its directory holds made.json, the blobs,
@@ -90,7 +90,7 @@ type made struct {
 	Root  string            `json:"root,omitempty"` // of the image's hash tree
 	Blobs []file            `json:"blobs"`
 	Facts facts             `json:"facts"`
-	Tree  *seal             `json:"tree,omitempty"`
+	Tree  *image.Seal       `json:"tree,omitempty"`
 	Parts map[string]string `json:"parts,omitempty"` // sums of what later steps read of the tree
 	dir   string
 }
@@ -202,7 +202,7 @@ func (b *build) run(ctx context.Context, s step, work string) (made, error) {
 	}
 	sealed := make(chan error, 1) // the tree is read by one processor while others compress it
 	go func() {
-		tree, err := sealTree(r.Upper)
+		tree, err := image.SealTree(r.Upper)
 		m.Tree = &tree
 		sealed <- err
 	}()

@@ -7,7 +7,8 @@
 // that did not change gives the same bytes in the next image, and the chunk index
 // (layers/delta) finds them: that makes updates small. The package also
 // cleans the upper directory of an overlayfs, so that it can be the lower one of
-// another and so that two captures of the same changes are equal ([Flatten], [Clean]).
+// another and so that two captures of the same changes are equal ([Flatten], [Clean]), and sums
+// what an image of a tree would hold ([SealTree], [PartSum], [Sums]).
 //
 // It is for the builder; a node never links it, it only reads what was made.
 package image

@@ -13,10 +13,12 @@ import (
 
 	"github.com/caisson-os/caisson/internal/digest"
 	"github.com/caisson-os/caisson/spec"
+	"github.com/caisson-os/caisson/spec/site/document"
 	"github.com/caisson-os/caisson/spec/site/explain"
 	"github.com/caisson-os/caisson/spec/site/inventory"
 	"github.com/caisson-os/caisson/spec/site/module"
 	"github.com/caisson-os/caisson/spec/site/report"
+	"github.com/caisson-os/caisson/spec/site/service"
 	"github.com/caisson-os/caisson/spec/site/shape"
 )
 
@@ -117,7 +119,7 @@ func (s *Site) overlay(n inventory.Node, layer string) (*spec.Overlay, *itemsKey
 	}
 	o.Services = s.services.Of(n)
 	if !s.HasLayer() {
-		o.NeedsLayer = needPackages(o.NeedsLayer, o.Services)
+		o.NeedsLayer = service.NeedPackages(o.NeedsLayer, o.Services)
 	}
 	switch {
 	case s.expanded != nil:
@@ -308,3 +310,57 @@ func (e *encoder) encodedItems(i *spec.Items, key *itemsKey) ([]byte, error) {
 	}
 	return data, nil
 }
+
+// checkLayerless reports what a site without a layer asks for and nobody can do:
+// in a Site an error, unless it says that its hosts are to report it; in
+// Divingbell's own files a warning.
+func (s *Site) checkLayerless(r *document.Reader) {
+	for _, p := range s.parts {
+		at, asked := p.NeedsLayer()
+		if !p.Image || p.Off || !asked {
+			continue
+		}
+		const message = "%s needs a layer, and the site has none: it has no effect"
+		hint := "add layer:, or attached: true where caisson does not boot the nodes, or manifests." + p.Switch() + ": false"
+		r.Within(p.Where(), func() {
+			switch {
+			case s.doc.Attached.On:
+				r.Notef(at, "needs-layer", "", "%s needs a layer: attached hosts report it and do not do it", p.Name)
+			case r.Site:
+				r.Errorf(at, "needs-layer", hint, message, p.Name)
+			default:
+				r.Warnf(at, "needs-layer", hint, message, p.Name)
+			}
+		})
+	}
+}
+
+// Secret says where the value of a secret comes from; its File is as the fs.FS given to [Parse]
+// opens it.
+type Secret = document.Secret
+
+// SecretRef is an entry of a Secret of Kubernetes.
+type SecretRef = document.SecretRef
+
+// Seal returns the secrets of those names that are sealed to a node, sorted by name. What it
+// leaves out, the node does without.
+type Seal func(node string, names []string) ([]spec.Secret, error)
+
+// Secrets returns the site's secrets.
+func (s *Site) Secrets() document.Secrets { return s.secrets }
+
+// SealWith has overlays hold secrets from now on; without it none does. It is called before
+// anything is compiled.
+func (s *Site) SealWith(seal Seal) { s.seal = seal }
+
+// SecretsOf returns the names of the secrets that a node needs, sorted.
+func (s *Site) SecretsOf(node string) ([]string, error) {
+	o, err := s.Overlay(node, "")
+	if err != nil {
+		return nil, err
+	}
+	return s.secrets.NeededBy(o), nil
+}
+
+// Services returns the site's services, and what is locked of them.
+func (s *Site) Services() service.Services { return s.services }

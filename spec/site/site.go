@@ -56,7 +56,7 @@ type Site struct {
 	rollouts []waves.Rollout
 	health   waves.HealthChecks
 
-	secrets Secrets
+	secrets document.Secrets
 	seal    Seal // nil: nothing is sealed
 	encoder encoder
 }
@@ -111,7 +111,7 @@ func build(r *document.Reader) *Site {
 		s.doc = document.Site{Metadata: document.MetadataDoc{Name: shape.Text{S: "default"}}, Conf: v.Conf,
 			Manifests: v.Manifests, Labels: v.Labels}
 	}
-	warnOfTemplates(r.Checker, r.Tree, "")
+	document.WarnOfTemplates(r.Checker, r.Tree, "")
 	r.Refuse(r.Site && s.doc.Metadata.At == (report.Pos{}), r.Tree.At, "required", "", "%q is missing", "metadata")
 	if n := s.doc.Metadata.Name; n.Set() {
 		r.Within([]string{"metadata", "name"}, func() { r.Valid(n.At, rules.Fleet(n.S)) })
@@ -139,10 +139,10 @@ func build(r *document.Reader) *Site {
 	}
 	s.fleet = inventory.NewFleet(nodes, left)
 	r.In("layer", func() { s.layer.checkNodes(r.Checker, nodes) })
-	r.In("secrets", func() { s.secrets = readSecrets(r, s.doc.Secrets) })
+	r.In("secrets", func() { s.secrets = r.ReadSecrets(s.doc.Secrets) })
 	s.maintenance = maintenance.Check(r.Checker, r.Maintenance)
 	s.rollouts = waves.Check(r.Checker, r.Rollouts, s.maintenance)
-	s.services = readServices(r, service.Check(r.Checker, r.Services, s.maintenance, nodes, document.Beside))
+	s.services = service.Read(r.Checker, service.Check(r.Checker, r.Services, s.maintenance, nodes, document.Beside), r.Dir, r.Optional)
 	r.In("swap", func() {
 		s.maintenance.AddSwaps(r.Checker, s.doc.Swap, r.Tree.Get("swap"))
 		if len(s.doc.Swap) > 0 && !layer {
@@ -160,10 +160,11 @@ func build(r *document.Reader) *Site {
 			r.Errorf(a.At, "contradiction", "remove one of the two", "a site whose nodes caisson does not boot has no layer")
 		})
 	}
-	s.checkTargets(s.checker(r.Checker))
-	s.checkAddresses(r.Checker)
+	s.parts.Compile(s.checker(r.Checker), &s.fleet, s.doc.Layer.At)
+	part := s.parts.Named(module.Machine)
+	machine.CheckAddresses(r.Checker, s.machines(), func(n inventory.Node) *tree.Value { return part.Effective(part.Choose(n.Name, n.Label), nil) })
 	s.checkRealtime(s.checker(r.Checker))
-	s.checkServices(r.Checker)
+	s.services.CheckPlaces(r.Checker, s.parts, s.layer.kept)
 	if !layer && len(nodes) > 0 {
 		s.checkLayerless(r)
 	}

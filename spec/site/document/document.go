@@ -55,26 +55,6 @@ type Site struct {
 	Health     []waves.CheckDoc      `site:"health" doc:"checks of a change on a node: it is kept when all pass, else undone"`
 }
 
-// Secret says where the value of a secret comes from, where the site is published. One of File,
-// Command and Ref is set.
-type Secret struct {
-	Name    string
-	File    string     `site:"file" doc:"file beside the site that is encrypted with age(1) to whoever publishes"`
-	Command []string   `site:"command" as:"[vault, kv, get, -field=value, secret/token]" doc:"program with arguments, no shell, that prints it"`
-	Ref     *SecretRef `site:"secretRef" as:"{name: db, key: password}" doc:"a Secret in the site's namespace; the publisher reads its value"`
-	Data    []byte     // what the file holds, encrypted with age
-	At      report.Pos
-}
-
-// SecretRef is an entry of a Secret of Kubernetes, in the namespace whose objects the site is.
-type SecretRef struct {
-	Name string `site:"name,required" doc:"name of the Secret"`
-	Key  string `site:"key,required" doc:"key in the data of the Secret"`
-}
-
-// String names the entry as errors do.
-func (r SecretRef) String() string { return "Secret " + r.Name + ", key " + r.Key }
-
 // MetadataDoc names the fleet.
 type MetadataDoc struct {
 	Name shape.Text `site:"name,required" doc:"the fleet's name"`

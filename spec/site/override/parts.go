@@ -3,13 +3,16 @@
 package override
 
 import (
+	"maps"
 	"regexp"
 	"slices"
 	"strings"
 
 	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/spec/rules"
+	"github.com/caisson-os/caisson/spec/site/inventory"
 	"github.com/caisson-os/caisson/spec/site/module"
+	"github.com/caisson-os/caisson/spec/site/report"
 	"github.com/caisson-os/caisson/spec/site/shape"
 )
 
@@ -143,4 +146,88 @@ func (all Parts) CheckTime(c *shape.Checker) {
 			}
 		}
 	}
+}
+
+// Compile merges, checks and compiles every target of every module, for these nodes. Layer is
+// where the site says what its layers are made of.
+func (all Parts) Compile(c *module.Checker, fleet *inventory.Fleet, layer report.Pos) {
+	for _, p := range all {
+		c.Within(p.Where(), func() {
+			p.Def.Frag = p.CompileTarget(c, p.Def)
+			for _, t := range p.Labels {
+				t.Frag = p.CompileTarget(c, t)
+			}
+		})
+		p.compileHosts(c, fleet)
+		if p.Name == "uamlite" && c.Layer && !slices.ContainsFunc(p.Def.Frag.Recipe.Accounts.Users, module.Administers) {
+			c.Within(p.Where(), func() {
+				c.Notef(layer, "no-login", "add a user with user_sudo and user_sshkeys", "no user of the layer can log in and become root")
+			})
+		}
+		p.unusedLabels(c, fleet.Nodes)
+	}
+	all.CheckOwners(c.Checker)
+}
+
+// maxShared bounds what is kept compiled of one module's host entries.
+const maxShared = 4096
+
+// compileHosts compiles each host entry: for what it reports, and to share the
+// result between entries that say the same.
+func (p *Part) compileHosts(c *module.Checker, fleet *inventory.Fleet) {
+	unknown := 0
+	shared := map[string]*module.Fragment{}
+	for _, name := range slices.Sorted(maps.Keys(p.Hosts)) {
+		t := p.Hosts[name]
+		key := string(t.Over.AppendText(nil))
+		if t.Frag = shared[key]; t.Frag == nil {
+			before := len(c.Report.Problems)
+			var f *module.Fragment
+			c.Within(p.Where(), func() { f = p.CompileTarget(c, t) })
+			if len(c.Report.Problems) == before && len(shared) < maxShared { // a problem has its place in each entry
+				shared[key], t.Frag = f, f
+			}
+		}
+		if !fleet.Has(name) && len(fleet.Nodes) > 0 {
+			hint := ""
+			if unknown++; unknown <= 20 { // a suggestion looks at every node
+				hint = inventory.DidYouMean(name, fleet.Nodes)
+			}
+			c.Within(p.Where(), func() {
+				c.Warnf(t.At, "unknown-node", hint, "the entry for host %q has no effect: no node has this name", name)
+			})
+		}
+	}
+}
+
+// unusedLabels reports which label entries no node of the inventory has.
+func (p *Part) unusedLabels(c *module.Checker, nodes []inventory.Node) {
+	if len(nodes) == 0 {
+		return
+	}
+	for _, t := range p.Labels {
+		if t.Label != "" && len(t.Values) > 0 && !slices.ContainsFunc(nodes, func(n inventory.Node) bool {
+			v, ok := n.Label(t.Label)
+			return ok && slices.Contains(t.Values, v)
+		}) {
+			c.Within(p.Where(), func() {
+				c.Warnf(t.At, "unused-label", inventory.LabelHint(t.Label, t.Values[0], nodes),
+					"the entry for label %s=%s has no effect: no node has it", t.Label, strings.Join(t.Values, "|"))
+			})
+		}
+	}
+}
+
+// NeedsLayer reports whether a target asks for what only a layer holds, and where.
+func (p *Part) NeedsLayer() (at report.Pos, asked bool) {
+	for _, t := range p.Targets() {
+		if t.Frag == nil || len(t.Frag.NeedsLayer()) == 0 {
+			continue
+		}
+		if t == p.Def {
+			return p.Base.At, true
+		}
+		return t.At, true
+	}
+	return report.Pos{}, false
 }

@@ -12,6 +12,7 @@ package service
 import (
 	"cmp"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
 	"path"
@@ -25,6 +26,7 @@ import (
 	"github.com/caisson-os/caisson/spec/rules"
 	"github.com/caisson-os/caisson/spec/site/inventory"
 	"github.com/caisson-os/caisson/spec/site/maintenance"
+	"github.com/caisson-os/caisson/spec/site/override"
 	"github.com/caisson-os/caisson/spec/site/report"
 	"github.com/caisson-os/caisson/spec/site/shape"
 	"github.com/caisson-os/caisson/spec/site/tree"
@@ -280,6 +282,81 @@ func (s Services) Publishable(list []spec.Service) error {
 		return report.Invalidf("caisson services update", "service %s has no commit: %s", v.Name, s.Unlocked(&s.List[i]))
 	}
 	return nil
+}
+
+// Read reads the lock of services that were checked, from a directory; read returns nil of a file
+// that is not there, or cannot be read.
+func Read(c *shape.Checker, list []Service, dir string, read func(name string, limit int64) []byte) Services {
+	out := Services{List: list, LockFile: path.Join(dir, LockName)}
+	if len(list) == 0 {
+		return out
+	}
+	data := read(out.LockFile, MaxLock)
+	if data == nil {
+		return out
+	}
+	lock, err := ParseLock(data)
+	if err != nil {
+		hint := "'caisson services update' writes it"
+		var mend interface{ Hint() string }
+		if errors.As(err, &mend) {
+			hint = mend.Hint()
+		}
+		c.Report.Add(report.Problem{File: out.LockFile, Severity: report.Error, Rule: "lock", Message: "read " +
+			LockName + ": " + err.Error(), Hint: hint})
+		return out
+	}
+	out.Lock = lock
+	return out
+}
+
+// CheckPlaces reports places of services that modules have, too, or that are kept.
+func (s Services) CheckPlaces(c *shape.Checker, parts override.Parts, kept []string) {
+	for i := range s.List {
+		v := &s.List[i]
+		c.In(v.Name, func() {
+			for _, to := range slices.Sorted(maps.Keys(v.to)) {
+				checkPlace(c, to, v.to[to], parts, kept)
+			}
+			for _, d := range v.Directories {
+				c.Refuse(d.To == rules.UnitFile(v.Unit)+".d", v.to[d.To], "two-owners", "name single files in it",
+					"%s holds what caisson adds to the unit", d.To)
+			}
+		})
+	}
+}
+
+func checkPlace(c *shape.Checker, to string, at report.Pos, parts override.Parts, paths []string) {
+	for _, p := range parts {
+		for _, owned := range slices.Sorted(maps.Keys(maps.Collect(p.Owned()))) {
+			if rules.Overlap(to, path.Clean(owned)) {
+				c.Errorf(at, "two-owners", "keep one of the two", "%s is in the way of %s, which %s writes", to, owned, p.Name)
+				return
+			}
+		}
+		if p.Always(to) {
+			c.Errorf(at, "two-owners", "keep one of the two", "%s is written by %s, too", to, p.Name)
+			return
+		}
+	}
+	for _, kept := range paths {
+		if rules.Overlap(to, kept) {
+			c.Errorf(at, "two-owners", "name a path that is not kept",
+				"%s lies in %s of layer.persist: what is kept there would outlive the service", to, kept)
+			return
+		}
+	}
+}
+
+// NeedPackages adds the packages of services to what a host that has no layer reports
+// where it lacks them.
+func NeedPackages(needs []spec.NeedsLayer, list []spec.Service) []spec.NeedsLayer {
+	for _, v := range list {
+		if v.Package != "" && !slices.ContainsFunc(needs, func(n spec.NeedsLayer) bool { return n.Item == "apt" && n.Key == v.Package }) {
+			needs = append(needs, spec.NeedsLayer{Item: "apt", Key: v.Package, To: "installed"})
+		}
+	}
+	return needs
 }
 
 // LockName is the lock's file, beside the site.

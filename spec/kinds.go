@@ -415,19 +415,13 @@ const (
 	WhenAgent  When = "agent"  // when the agent's service has started
 )
 
-// Kind is a kind of items as pages show it.
-type Kind struct {
-	Name string
-	When When
-}
-
-// Kinds lists the kinds of items, sorted by name.
-func Kinds() (list []Kind) {
+// Whens returns when the settings of each kind are there at a boot.
+func Whens() map[string]When {
+	whens := map[string]When{}
 	for _, k := range kinds {
-		list = append(list, Kind{k.name, k.when})
+		whens[k.name] = k.when
 	}
-	slices.SortFunc(list, func(a, b Kind) int { return strings.Compare(a.Name, b.Name) })
-	return list
+	return whens
 }
 
 // Later is a setting of a kind of WhenEarly that is there at a later moment.

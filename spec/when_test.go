@@ -4,10 +4,12 @@ package spec
 
 import (
 	"fmt"
-	"os"
+	"maps"
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/caisson-os/caisson/test/doctext"
 )
 
 // TestThePageShowsTheOrder: each kind says when it is there, and the page shows it. With
@@ -15,38 +17,27 @@ import (
 func TestThePageShowsTheOrder(t *testing.T) {
 	var b strings.Builder
 	b.WriteString("\n| kind | moment | but later |\n|---|---|---|\n")
-	for _, k := range Kinds() {
-		if !slices.Contains([]When{WhenLoader, WhenEarly, WhenAgent}, k.When) || (kindOf(k.Name).early != nil) != (k.When == WhenEarly) {
-			t.Errorf("%s: nothing says when it is there: %q", k.Name, k.When)
+	whens := Whens()
+	for _, kind := range slices.Sorted(maps.Keys(whens)) {
+		when := whens[kind]
+		if !slices.Contains([]When{WhenLoader, WhenEarly, WhenAgent}, when) || (kindOf(kind).early != nil) != (when == WhenEarly) {
+			t.Errorf("%s: nothing says when it is there: %q", kind, when)
 		}
 		var but []string
 		for _, l := range Laters {
-			if l.Kind == k.Name {
+			if l.Kind == kind {
 				but = append(but, l.What+": "+string(l.When)+", as "+l.Why)
 			}
 		}
-		fmt.Fprintf(&b, "| %s | %s | %s |\n", k.Name, k.When, strings.Join(but, "; "))
+		fmt.Fprintf(&b, "| %s | %s | %s |\n", kind, when, strings.Join(but, "; "))
 	}
 	for _, l := range Laters {
 		if k := kindOf(l.Kind); k.early == nil || l.What == "" || l.Why == "" || l.When != WhenRemote && l.When != WhenAgent {
 			t.Errorf("%+v is about no kind that is set early, or has no reason", l)
 		}
 	}
-	const name, from, to = "../docs/order.md", "<!-- order: printed by spec -->\n", "<!-- end of order -->\n"
-	data, err := os.ReadFile(name)
-	if err != nil {
-		t.Fatal(err)
-	}
-	before, rest, ok := strings.Cut(string(data), from)
-	shown, after, ok2 := strings.Cut(rest, to)
-	if want := b.String() + "\n"; !ok || !ok2 {
-		t.Fatalf("%s has no place for the table", name)
-	} else if shown == want {
-		return
-	} else if os.Getenv("CAISSON_UPDATE") == "" {
-		t.Fatalf("%s shows another table; CAISSON_UPDATE=1 go test ./spec writes it again", name)
-	} else if err := os.WriteFile(name, []byte(before+from+want+to+after), 0o644); err != nil {
-		t.Fatal(err)
+	if err := doctext.Printed("../docs/order.md", "order", "spec", b.String()+"\n"); err != nil {
+		t.Error(err)
 	}
 }
 

@@ -113,11 +113,7 @@ var stanzas = map[string]string{"swaps": "mounts", "passwords": "uamlite", "acco
 
 // generate returns the settings of every kind, in the order of their kinds' names.
 func generate(t *testing.T) (all []setting) {
-	kinds := []string{"accounts"}
-	for _, k := range spec.Kinds() {
-		kinds = append(kinds, k.Name)
-	}
-	for _, kind := range kinds {
+	for _, kind := range append([]string{"accounts"}, slices.Sorted(maps.Keys(spec.Whens()))...) {
 		of := forms[kind]
 		if of == nil {
 			of = ruled(t, kind)

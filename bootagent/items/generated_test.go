@@ -148,9 +148,9 @@ var ways = map[string]func(ctx context.Context, w *world, g, none generation, j 
 		early := g
 		early.items = g.items.Early()
 		loader := []string{secrets.Name, accounts.Name}
-		for _, k := range spec.Kinds() {
-			if k.When == spec.WhenLoader {
-				loader = append(loader, k.Name)
+		for kind, when := range spec.Whens() {
+			if when == spec.WhenLoader {
+				loader = append(loader, kind)
 			}
 		}
 		Add(ctx, w.table(g, j, state), j, loader)

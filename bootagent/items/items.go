@@ -199,19 +199,25 @@ func Add(ctx context.Context, table []item.Item, j item.Journal, kinds []string)
 	return r.result(ctx)
 }
 
-// Renew has kinds of the kernel forget originals that are those of a root before.
-func Renew(table []item.Item) error {
+// each does something with the items that can do more than each item can.
+func each[T any](table []item.Item, do func(T) error) error {
 	var errs []error
 	for _, it := range table {
-		if r, ok := it.(interface{ Renew() error }); ok {
-			errs = append(errs, r.Renew())
+		if can, ok := it.(T); ok {
+			errs = append(errs, do(can))
 		}
 	}
 	return errors.Join(errs...)
 }
 
+// Renew has kinds of the kernel forget originals that are those of a root before.
+func Renew(table []item.Item) error {
+	return each(table, func(i interface{ Renew() error }) error { return i.Renew() })
+}
+
 // adopter is a kind that can take over originals which another program recorded.
 type adopter interface {
+	item.Item
 	// Adopt returns the entries that the journal would hold if this item had found
 	// the system as it wants it and had made it what it is. It writes nothing.
 	Adopt() ([]item.Entry, error)
@@ -220,16 +226,13 @@ type adopter interface {
 // Adopt returns entries for originals that another program recorded: items that want
 // the system as it was before that program. What cannot be put back is in the error;
 // the entries hold all the same.
-func Adopt(originals []item.Item) ([]item.Entry, error) {
-	var entries []item.Entry
-	var errs []error
-	for _, it := range originals {
-		if a, ok := it.(adopter); ok {
-			found, err := a.Adopt()
-			entries, errs = append(entries, found...), append(errs, fault.In(err, "%s", it.Name()))
-		}
-	}
-	return entries, errors.Join(errs...)
+func Adopt(originals []item.Item) (entries []item.Entry, err error) {
+	err = each(originals, func(i adopter) error {
+		found, err := i.Adopt()
+		entries = append(entries, found...)
+		return fault.In(err, "%s", i.Name())
+	})
+	return entries, err
 }
 
 // Kept returns what is set now of what the journal has originals of, as items that want
@@ -353,11 +356,5 @@ func Preview(ctx context.Context, next, previous []item.Item, g Guard) ([]spec.D
 // Wait ends when nothing that the items started runs in the background any more.
 // An agent that applies once and ends calls it before it does.
 func Wait(items []item.Item) error {
-	var errs []error
-	for _, it := range items {
-		if w, ok := it.(interface{ Wait() error }); ok {
-			errs = append(errs, w.Wait())
-		}
-	}
-	return errors.Join(errs...)
+	return each(items, func(i interface{ Wait() error }) error { return i.Wait() })
 }

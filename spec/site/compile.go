@@ -124,7 +124,7 @@ func (s *Site) overlay(n inventory.Node, layer string) (*spec.Overlay, *itemsKey
 	switch {
 	case s.expanded != nil:
 		o.Maintenance = s.expanded.Node(n)
-		if s.addRealtime(o, n) {
+		if s.realtime.AddTo(o, n) {
 			key = nil // its items are of this node
 		}
 	case s.maintenance.Operates():

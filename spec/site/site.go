@@ -51,7 +51,7 @@ type Site struct {
 	services    service.Services
 
 	maintenance maintenance.Maintenance
-	realtime    []realtime
+	realtime    override.Realtime
 	dated
 	rollouts []waves.Rollout
 	health   waves.HealthChecks
@@ -163,7 +163,8 @@ func build(r *document.Reader) *Site {
 	s.parts.Compile(s.checker(r.Checker), &s.fleet, s.doc.Layer.At)
 	part := s.parts.Named(module.Machine)
 	machine.CheckAddresses(r.Checker, s.machines(), func(n inventory.Node) *tree.Value { return part.Effective(part.Choose(n.Name, n.Label), nil) })
-	s.checkRealtime(s.checker(r.Checker))
+	s.realtime = override.CompileRealtime(s.checker(r.Checker), s.maintenance.Realtime(), s.fleet.Nodes,
+		func(n inventory.Node) []*module.Fragment { f, _ := s.fragments(n); return f })
 	s.services.CheckPlaces(r.Checker, s.parts, s.layer.kept)
 	if !layer && len(nodes) > 0 {
 		s.checkLayerless(r)

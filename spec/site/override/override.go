@@ -7,8 +7,8 @@
 // entries that fit, the last one in the file counts alone. Entries that can have
 // no effect are reported. Each choice is a [Target]: nodes with the same target
 // share what it compiles to. Package tree does the merging, package module the
-// compiling; a [Part] knows neither the fleet nor what else a node gets. [Parts] are all of
-// them, and say what two of them cannot both do.
+// compiling; a [Part] does not know what else a node gets. [Parts] are all of them, and say what
+// two of them, or one and an operation, cannot both do.
 package override
 
 import (

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package site
+package override
 
 import (
 	"slices"
@@ -16,19 +16,24 @@ import (
 	"github.com/caisson-os/caisson/spec/site/tree"
 )
 
-// realtime is an operation of that type with its settings.
-type realtime struct {
+// Realtime are a site's operations of that type with their settings.
+type Realtime []managing
+
+// managing is one of them.
+type managing struct {
 	maintenance.Realtime
 	items spec.Items
 	keys  []spec.ItemKey
 	at    map[spec.ItemKey]report.Pos
 }
 
-// checkRealtime compiles the settings that operations manage, and reports what two
-// manage on one node.
-func (s *Site) checkRealtime(c *module.Checker) {
-	for _, o := range s.maintenance.Realtime() {
-		r := realtime{Realtime: o, at: map[spec.ItemKey]report.Pos{}}
+// CompileRealtime compiles the settings that operations manage, and reports what two manage on one
+// of these nodes; fragments returns what else applies to a node.
+func CompileRealtime(c *module.Checker, operations []maintenance.Realtime, nodes []inventory.Node,
+	fragments func(inventory.Node) []*module.Fragment) Realtime {
+	var all Realtime
+	for _, o := range operations {
+		r := managing{Realtime: o, at: map[spec.ItemKey]report.Pos{}}
 		f := module.Fragment{Owns: map[string]report.Pos{}}
 		c.Within(append(strings.Split(o.Name, "/"), "conf"), func() {
 			for i := range module.All {
@@ -53,13 +58,14 @@ func (s *Site) checkRealtime(c *module.Checker) {
 			}
 		})
 		r.items, r.keys = f.Items, module.Keys(&f.Items)
-		s.realtime = append(s.realtime, r)
+		all = append(all, r)
 	}
-	s.twiceManaged(c)
+	all.twiceManaged(c, nodes, fragments)
+	return all
 }
 
 // note keeps where settings were written.
-func (r *realtime) note(kind string, v *tree.Value) {
+func (r *managing) note(kind string, v *tree.Value) {
 	for _, f := range v.Fields {
 		r.at[spec.ItemKey{Item: kind, Key: rules.PolicyKey(kind, strings.TrimPrefix(f.Key, "-"))}] = f.At
 	}
@@ -67,17 +73,17 @@ func (r *realtime) note(kind string, v *tree.Value) {
 
 // twiceManaged reports settings that two operations, or an operation and the site's
 // conf or policy, manage on one node: each once.
-func (s *Site) twiceManaged(c *module.Checker) {
+func (all Realtime) twiceManaged(c *module.Checker, nodes []inventory.Node, fragments func(inventory.Node) []*module.Fragment) {
 	said := map[spec.ItemKey]bool{}
-	for _, n := range s.fleet.Nodes {
+	for _, n := range nodes {
 		owners := map[spec.ItemKey]string{}
-		for i := range s.realtime {
-			r := &s.realtime[i]
+		for i := range all {
+			r := &all[i]
 			if !r.Has(n) {
 				continue
 			}
 			if len(owners) == 0 {
-				owners = s.managed(n)
+				owners = managed(fragments(n))
 			}
 			for _, k := range append(slices.Clone(r.keys), r.names()...) {
 				if by := owners[k]; by != "" && !said[k] {
@@ -94,20 +100,20 @@ func (s *Site) twiceManaged(c *module.Checker) {
 }
 
 // names are those of entries that must be unique on a node.
-func (r *realtime) names() []spec.ItemKey {
+func (r *managing) names() []spec.ItemKey {
 	return plain.Each(r.items.NICs, func(n spec.NIC) spec.ItemKey { return spec.ItemKey{Item: "nics", Key: n.ID} })
 }
 
 // place is where a setting was written: that of its entry where it has none of its own,
 // and that of the operation where a template in another file has it.
-func (r *realtime) place(k spec.ItemKey) report.Pos {
+func (r *managing) place(k spec.ItemKey) report.Pos {
 	if at := r.written(k); at.Src == r.At.Src {
 		return at
 	}
 	return r.At
 }
 
-func (r *realtime) written(k spec.ItemKey) report.Pos {
+func (r *managing) written(k spec.ItemKey) report.Pos {
 	if at, ok := r.at[k]; ok {
 		return at
 	}
@@ -121,11 +127,10 @@ func (r *realtime) written(k spec.ItemKey) report.Pos {
 }
 
 // managed returns what the site's conf says of a node, and its policies.
-func (s *Site) managed(n inventory.Node) map[spec.ItemKey]string {
+func managed(fragments []*module.Fragment) map[spec.ItemKey]string {
 	owners := map[spec.ItemKey]string{}
-	fragments, _ := s.fragments(n)
 	for _, f := range fragments {
-		for _, k := range append(module.Keys(&f.Items), (&realtime{items: f.Items}).names()...) {
+		for _, k := range append(module.Keys(&f.Items), (&managing{items: f.Items}).names()...) {
 			owners[k] = "conf"
 		}
 		if f.Machine.Agent != nil {
@@ -137,11 +142,10 @@ func (s *Site) managed(n inventory.Node) map[spec.ItemKey]string {
 	return owners
 }
 
-// addRealtime adds what operations hold on a node to its items, and reports whether
-// there is any.
-func (s *Site) addRealtime(o *spec.Overlay, n inventory.Node) (any bool) {
-	for i := range s.realtime {
-		r := &s.realtime[i]
+// AddTo adds what operations hold on a node to its items, and reports whether there is any.
+func (all Realtime) AddTo(o *spec.Overlay, n inventory.Node) (any bool) {
+	for i := range all {
+		r := &all[i]
 		if !r.Has(n) {
 			continue
 		}

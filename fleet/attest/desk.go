@@ -14,6 +14,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/caisson-os/caisson/fleet/audit"
 	"github.com/caisson-os/caisson/fleet/view"
 	"github.com/caisson-os/caisson/internal/digest"
 	"github.com/caisson-os/caisson/internal/plain"
@@ -24,8 +25,8 @@ import (
 type Nodes interface {
 	// Quoted returns what is known of a node, nil where that is nothing, and whether the fleet has it.
 	Quoted(node string) (*view.Quote, bool)
-	// KeepQuote puts to in the place of from; by is an operator, what is for the node's history.
-	KeepQuote(ctx context.Context, node string, from, to *view.Quote, by, what string) error
+	// KeepQuote puts to in the place of from; act says by which operator, and what is for the node's history.
+	KeepQuote(ctx context.Context, node string, from, to *view.Quote, act audit.Row) error
 }
 
 // Desk asks nodes for quotes, and says what they show.
@@ -244,7 +245,7 @@ func (d *Desk) settle(ctx context.Context, a answer) error {
 	if from == nil || from.State != to.State || from.Why != to.Why {
 		what = plain.With("its TPM: "+string(to.State), ": ", to.Why)
 	}
-	return d.Nodes.KeepQuote(ctx, a.node, from, to, "", what)
+	return d.Nodes.KeepQuote(ctx, a.node, from, to, audit.Row{Said: what})
 }
 
 // Accept makes what a node's last quote showed what it has to be. id names that, since the node
@@ -255,7 +256,7 @@ func (d *Desk) Accept(ctx context.Context, node, id, by string) error {
 		return &NotOffered{node, id}
 	}
 	to := &view.Quote{Accepted: q.Seen}
-	return d.Nodes.KeepQuote(ctx, node, q, to, by, id)
+	return d.Nodes.KeepQuote(ctx, node, q, to, audit.Row{Who: by, Said: id})
 }
 
 // NotOffered says that no quote showed what somebody wants to accept.

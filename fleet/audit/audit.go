@@ -154,9 +154,10 @@ func follow(before Row, after func(seq int64) ([]Row, error), take func([]Row) e
 	}
 }
 
-// Log keeps rows.
+// Log keeps rows. Acts returns some behind one of them, and ActsBefore some before one, the newest first.
 type Log interface {
 	Acts(ctx context.Context, after int64, most int) ([]Row, error)
+	ActsBefore(ctx context.Context, before int64, most int) ([]Row, error)
 	LastAct(ctx context.Context) (int64, error)
 }
 

@@ -58,37 +58,56 @@ type Options struct {
 	Now    func() time.Time // nil is time.Now
 }
 
-// Hub is the state of a fleet.
+// Hub is the state of a fleet. mu guards what changes, unless a comment names another lock.
 type Hub struct {
-	o      Options
-	intake chan *letter
-	writes atomic.Bool
-	stats  stats
-
-	proofRules check.List[ask]
-
-	mu       sync.RWMutex
-	nodes    map[string]*node
-	kept     *view.Kept        // nil when it is to be made again
-	keys     map[string]string // node by id of its key
-	slots    []store.Slot
-	asking   *store.Slot          // that is noted before the budgets of rollouts are read; nil is none
-	room     *rollout.Room        // that rollouts leave; nil when it is to be counted anew
-	proofs   map[string]time.Time // by node: of the last request for a slot
-	hints    map[string]view.Hint // by node: they end with this instance
-	hardware map[string]string    // node by what is published of its hardware; nil until a hint wants it
-	rev      int64
-	listens  time.Time // since when nodes are heard; zero where they do not send
-	fleet    Published
-	indexed  time.Time // when the index was last read
-	indexErr error
-	away     error // why the database cannot be used; nil where it can
+	o        Options
+	intake   chan *letter
+	stats    Stats
 	watchers map[chan struct{}]bool
 
-	giving   sync.Mutex           // held while a slot is given
-	reading  sync.Mutex           // held while the index is read
-	changing sync.Mutex           // held while the database is written
+	mu    sync.RWMutex
+	nodes map[string]*node
+	kept  *view.Kept        // nil when it is to be made again
+	keys  map[string]string // node by id of its key
+
+	published
+	database
+	slotBook
+	hintBook
+}
+
+// published is what was read of the index.
+type published struct {
+	fleet    Published
+	indexed  time.Time // when it was last read
+	indexErr error
+	reading  sync.Mutex // held while it is read
+}
+
+// database says how far the database is known, and whether it is written.
+type database struct {
+	writes   atomic.Bool
+	away     error // why it cannot be used; nil where it can
+	rev      int64
+	listens  time.Time            // since when nodes are heard; zero where they do not send
+	changing sync.Mutex           // held while it is written
 	recorded map[string]time.Time // by node, see mayRecord; changing guards it
+}
+
+// slotBook says who holds slots, and who may take one.
+type slotBook struct {
+	slots      []store.Slot
+	asking     *store.Slot          // that is noted before the budgets of rollouts are read; nil is none
+	room       *rollout.Room        // that rollouts leave; nil when it is to be counted anew
+	proofs     map[string]time.Time // by node: of the last request for a slot
+	proofRules check.List[ask]
+	giving     sync.Mutex // held while a slot is given
+}
+
+// hintBook has the hints of this instance, with which they end.
+type hintBook struct {
+	hints    map[string]view.Hint // by node
+	hardware map[string]string    // node by what is published of its hardware; nil until a hint wants it
 }
 
 // node is what is shown of a node and what judging its next report takes. It is replaced, not changed.
@@ -101,7 +120,8 @@ type node struct {
 	other    time.Time // when its history was told of another key
 }
 
-type stats struct{ taken, refused, offered, batches atomic.Int64 }
+// Stats count since this instance started.
+type Stats struct{ Taken, Refused, Offered, Batches atomic.Int64 }
 
 // ErrReadOnly is returned where another instance writes.
 var ErrReadOnly = errors.New("another instance of this service writes; this one is read-only")
@@ -111,9 +131,9 @@ func Open(ctx context.Context, o Options) (*Hub, error) {
 	if o.Now == nil {
 		o.Now = time.Now
 	}
-	h := &Hub{o: o, listens: o.startTime(), proofRules: proofRules, intake: make(chan *letter, 4*maxBatch),
-		nodes: map[string]*node{}, keys: map[string]string{}, proofs: map[string]time.Time{}, hints: map[string]view.Hint{},
-		recorded: map[string]time.Time{}, watchers: map[chan struct{}]bool{}}
+	h := &Hub{o: o, intake: make(chan *letter, 4*maxBatch), nodes: map[string]*node{}, keys: map[string]string{},
+		database: database{listens: o.startTime(), recorded: map[string]time.Time{}}, hintBook: hintBook{hints: map[string]view.Hint{}},
+		slotBook: slotBook{proofRules: proofRules, proofs: map[string]time.Time{}}, watchers: map[chan struct{}]bool{}}
 	err := o.Store.Write(ctx)
 	if err != nil && !errors.Is(err, store.ErrTaken) {
 		return nil, err

@@ -39,7 +39,7 @@ func (h *Hub) open(node string, raw []byte) (*spec.Report, error) {
 	}
 	r, err := report.Open(node, raw, h.o.Now())
 	if err != nil {
-		h.stats.refused.Add(1)
+		h.stats.Refused.Add(1)
 		return nil, &RefusedError{err.Error()}
 	}
 	return r, nil
@@ -132,7 +132,7 @@ func (h *Hub) decide(batch []*letter) (verdicts []error, err error) {
 	for _, l := range batch {
 		verdicts = append(verdicts, w.judgeReport(ctx, l))
 	}
-	h.stats.batches.Add(1)
+	h.stats.Batches.Add(1)
 	return verdicts, w.write(ctx)
 }
 
@@ -195,7 +195,7 @@ func (w *work) addKey(k store.Key) {
 func (w *work) judgeReport(ctx context.Context, l *letter) error {
 	r := l.report
 	refuse := func(format string, args ...any) error {
-		w.h.stats.refused.Add(1)
+		w.h.stats.Refused.Add(1)
 		return &RefusedError{fmt.Sprintf(format, args...)}
 	}
 	w.h.mu.RLock()
@@ -289,7 +289,7 @@ func (w *work) countReport(old *node, key report.Key, l *letter, why string, now
 	t := w.texts[r.Node]
 	t.Report, t.Signed = string(text), string(l.raw)
 	w.nodes[r.Node], w.texts[r.Node] = &n, t
-	w.h.stats.taken.Add(1)
+	w.h.stats.Taken.Add(1)
 	return nil
 }
 
@@ -326,7 +326,7 @@ func (w *work) offerReport(old *node, key report.Key, l *letter, why string, now
 	t := w.texts[r.Node]
 	t.Offered = string(text)
 	w.nodes[r.Node], w.texts[r.Node] = &n, t
-	w.h.stats.offered.Add(1)
+	w.h.stats.Offered.Add(1)
 	return nil
 }
 

@@ -262,13 +262,8 @@ func (w *work) acceptKey(ctx context.Context, old *node, last, by string, now ti
 	return w.write(ctx)
 }
 
-// Stats holds what the metrics count.
-type Stats struct{ Taken, Refused, Offered, Batches int64 }
-
-// Stats returns what was counted since this instance started.
-func (h *Hub) Stats() Stats {
-	return Stats{h.stats.taken.Load(), h.stats.refused.Load(), h.stats.offered.Load(), h.stats.batches.Load()}
-}
+// Stats returns what the metrics count.
+func (h *Hub) Stats() *Stats { return &h.stats }
 
 // Act writes that a person did something which changes no node.
 func (h *Hub) Act(ctx context.Context, who string, act audit.Act, about, said string) error {
@@ -280,18 +275,8 @@ func (h *Hub) Act(ctx context.Context, who string, act audit.Act, about, said st
 	return h.o.Store.Apply(ctx, store.Change{Acts: []audit.Row{audit.New(h.o.Now(), who, act, about, said)}})
 }
 
-// Acts returns rows of the audit log after one of them, at most so many.
-func (h *Hub) Acts(ctx context.Context, after int64, most int) ([]audit.Row, error) {
-	return h.o.Store.Acts(ctx, after, most)
-}
-
-// ActsBefore returns rows of the audit log before one of them, the newest first, at most so many.
-func (h *Hub) ActsBefore(ctx context.Context, before int64, most int) ([]audit.Row, error) {
-	return h.o.Store.ActsBefore(ctx, before, most)
-}
-
-// LastAct returns the number of the audit log's last row.
-func (h *Hub) LastAct(ctx context.Context) (int64, error) { return h.o.Store.LastAct(ctx) }
+// Log returns the audit log.
+func (h *Hub) Log() audit.Log { return h.o.Store }
 
 // Hint keeps an unproven statement about a node from an address, in place of the one
 // before. It is shown, and neither stored nor counted.

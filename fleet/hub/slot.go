@@ -77,7 +77,7 @@ func (h *Hub) TakeSlot(ctx context.Context, group, name string, p Proof) error {
 		return err
 	}
 	defer end()
-	return h.changeSlot(ctx, group, name, &p, false, func(held []store.Slot, mine *store.Slot) (c store.Change, err error) {
+	return h.changeSlot(ctx, group, name, &p, func(held []store.Slot, mine *store.Slot) (c store.Change, err error) {
 		switch {
 		case mine != nil && h.draining(*mine):
 			return c, &SlotError{Draining, fmt.Sprintf("it is being drained since %s", mine.Since.Format(time.RFC3339))}
@@ -102,7 +102,8 @@ func (h *Hub) TakeSlot(ctx context.Context, group, name string, p Proof) error {
 
 // FreeSlot gives a node's slot back. That a node has none is not an error.
 func (h *Hub) FreeSlot(ctx context.Context, group, name string, p Proof) error {
-	return h.changeSlot(ctx, group, name, &p, true, func(_ []store.Slot, mine *store.Slot) (c store.Change, err error) {
+	p.frees = true
+	return h.changeSlot(ctx, group, name, &p, func(_ []store.Slot, mine *store.Slot) (c store.Change, err error) {
 		if mine == nil {
 			return c, nil
 		}
@@ -116,7 +117,7 @@ func (h *Hub) FreeSlot(ctx context.Context, group, name string, p Proof) error {
 
 // ReleaseSlot takes a slot from a node, by an operator's word.
 func (h *Hub) ReleaseSlot(ctx context.Context, group, name, by, reason string) error {
-	return h.changeSlot(ctx, group, name, nil, true, func(_ []store.Slot, mine *store.Slot) (c store.Change, err error) {
+	return h.changeSlot(ctx, group, name, nil, func(_ []store.Slot, mine *store.Slot) (c store.Change, err error) {
 		if mine == nil {
 			return c, &SlotError{"not_held", name + " holds no slot of " + group}
 		}
@@ -129,7 +130,7 @@ func (h *Hub) ReleaseSlot(ctx context.Context, group, name, by, reason string) e
 
 // Drained notes that a node which holds a slot was drained: it may act.
 func (h *Hub) Drained(ctx context.Context, group, name, by, what string) error {
-	return h.changeSlot(ctx, group, name, nil, false, func(_ []store.Slot, mine *store.Slot) (c store.Change, err error) {
+	return h.changeSlot(ctx, group, name, nil, func(_ []store.Slot, mine *store.Slot) (c store.Change, err error) {
 		switch {
 		case mine == nil:
 			return c, &SlotError{"not_held", name + " holds no slot of " + group}
@@ -147,7 +148,7 @@ func (h *Hub) Drained(ctx context.Context, group, name, by, what string) error {
 
 // changeSlot decides about a node's slot. A proof, nil where an operator acts, is used up also
 // where the answer is no.
-func (h *Hub) changeSlot(ctx context.Context, group, name string, by *Proof, frees bool,
+func (h *Hub) changeSlot(ctx context.Context, group, name string, by *Proof,
 	decide func(held []store.Slot, mine *store.Slot) (store.Change, error)) error {
 	if h.o.Groups[group] == 0 {
 		return &SlotError{"unknown_group", fmt.Sprintf("there is no group %.80q", group)}
@@ -173,7 +174,7 @@ func (h *Hub) changeSlot(ctx context.Context, group, name string, by *Proof, fre
 	if by != nil {
 		p = *by
 	}
-	asked := ask{Proof: p, last: h.proofs[name], now: h.o.Now(), held: mine, frees: frees}
+	asked := ask{Proof: p, last: h.proofs[name], now: h.o.Now(), held: mine}
 	if n != nil {
 		asked.known = n.known
 	}
@@ -279,6 +280,7 @@ type Proof struct {
 	Key, Boot string
 	At        time.Time
 	Place     string // that the request came from, as for [Hub.Take]
+	frees     bool   // it gives the slot back
 }
 
 // proofAge is how far a node's clock may be off.
@@ -291,7 +293,6 @@ type ask struct {
 	last  time.Time   // of the proof before
 	now   time.Time   // by this service's clock
 	held  *store.Slot // of the node; nil where it has none
-	frees bool        // it gives the slot back
 }
 
 // Unproven is the kind of a [SlotError] about a proof.
@@ -370,8 +371,8 @@ func (h *Hub) Quoted(name string) (*view.Quote, bool) {
 }
 
 // KeepQuote keeps what came of a node's quote, in the place of what was there, where that is still
-// from. by is the operator whose act it is, "" where nobody did it; what is for the node's history.
-func (h *Hub) KeepQuote(ctx context.Context, name string, from, to *view.Quote, by, what string) error {
+// from. act says by which operator, "" where nobody did it, and what is for the node's history.
+func (h *Hub) KeepQuote(ctx context.Context, name string, from, to *view.Quote, act audit.Row) error {
 	end, err := h.lockChange()
 	if err != nil {
 		return err
@@ -389,12 +390,12 @@ func (h *Hub) KeepQuote(ctx context.Context, name string, from, to *view.Quote, 
 	n := *old
 	n.view.Quote = to
 	w.nodes[name], w.texts[name] = &n, store.Node{Quote: string(text)}
-	now := h.o.Now().UTC()
-	if by != "" {
-		w.change.Acts = []audit.Row{audit.New(now, by, audit.Accept, name, what)}
-		what = by + " accepted the machine " + what
+	now, what := h.o.Now().UTC(), act.Said
+	if act.Who != "" {
+		w.change.Acts = []audit.Row{audit.New(now, act.Who, audit.Accept, name, what)}
+		what = act.Who + " accepted the machine " + what
 	}
-	if what != "" && (by != "" || h.mayRecord(name, now)) {
+	if what != "" && (act.Who != "" || h.mayRecord(name, now)) {
 		w.addEvent(now, name, what)
 	}
 	return w.write(ctx)

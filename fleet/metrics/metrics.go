@@ -94,11 +94,11 @@ func Of(f *query.Fleet, version string) []byte {
 		e.sample("caisson_fleet_slots_held", float64(len(g.Held)), "group", g.Name)
 	}
 	e.family("caisson_fleet_reports_total", "counter", "Reports since this instance started, by what became of them.")
-	e.sample("caisson_fleet_reports_total", float64(stats.Taken), "result", "taken")
-	e.sample("caisson_fleet_reports_total", float64(stats.Offered), "result", "other_key")
-	e.sample("caisson_fleet_reports_total", float64(stats.Refused), "result", "refused")
+	e.sample("caisson_fleet_reports_total", float64(stats.Taken.Load()), "result", "taken")
+	e.sample("caisson_fleet_reports_total", float64(stats.Offered.Load()), "result", "other_key")
+	e.sample("caisson_fleet_reports_total", float64(stats.Refused.Load()), "result", "refused")
 	e.family("caisson_fleet_commits_total", "counter", "Transactions with reports since this instance started.")
-	e.sample("caisson_fleet_commits_total", float64(stats.Batches))
+	e.sample("caisson_fleet_commits_total", float64(stats.Batches.Load()))
 	e.rollouts(plain.Each(f.Hub.Rollouts(), func(r rollout.State) rollout.Brief { return r.Brief(sum.Time) }))
 	return e.Bytes()
 }

@@ -30,7 +30,7 @@ type auditLog struct {
 func (l auditLog) page(req *http.Request) (int, any, error) {
 	q := req.URL.Query()
 	who, about := strings.TrimSpace(q.Get("who")), strings.TrimSpace(q.Get("node"))
-	data := map[string]any{"Who": who, "Node": about, "Chain": l.chain.Chain(req.Context(), l.hub, l.hub.Now())}
+	data := map[string]any{"Who": who, "Node": about, "Chain": l.chain.Chain(req.Context(), l.hub.Log(), l.hub.Now())}
 	before := int64(math.MaxInt64)
 	if text := q.Get("before"); text != "" {
 		n, err := strconv.ParseInt(text, 10, 64)
@@ -56,7 +56,7 @@ func (l auditLog) page(req *http.Request) (int, any, error) {
 func (l auditLog) rows(ctx context.Context, before int64, who, about string) (list []audit.Row, seen int64, err error) {
 	seen = before
 	for looked := 0; looked < actsSearched; looked += actsShown {
-		some, err := l.hub.ActsBefore(ctx, seen, actsShown)
+		some, err := l.hub.Log().ActsBefore(ctx, seen, actsShown)
 		if err != nil {
 			return nil, 0, err
 		}

@@ -86,7 +86,7 @@ func TestStolenAuditLog(t *testing.T) {
 	}
 	// All of it made anew is a chain; the export of before is not in it.
 	s := logged(t, 3)
-	export, err := s.hub.Acts(t.Context(), 0, audit.AtOnce)
+	export, err := s.hub.Log().Acts(t.Context(), 0, audit.AtOnce)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -103,7 +103,7 @@ func TestStolenAuditLog(t *testing.T) {
 	if _, text := s.ask("GET", "/audit", nil); !strings.Contains(text, "The chain holds") || !strings.Contains(text, "<code>--against</code>") {
 		t.Errorf("made anew:\n%s", text)
 	}
-	now, err := s.hub.Acts(t.Context(), 0, audit.AtOnce)
+	now, err := s.hub.Log().Acts(t.Context(), 0, audit.AtOnce)
 	if err := audit.Same(export, now); !errors.Is(err, audit.ErrBroken) {
 		t.Error(err)
 	}
@@ -116,8 +116,8 @@ func TestStolenAuditLog(t *testing.T) {
 // them, once a minute.
 func TestAuditChecksTheNewest(t *testing.T) {
 	s := logged(t, 9)
-	newest := func(most int64) audit.Chain { return audit.Newest(t.Context(), s.hub, most, s.hub.Now()) }
-	look := func() audit.Chain { return s.server.chain.Chain(t.Context(), s.hub, s.hub.Now()) }
+	newest := func(most int64) audit.Chain { return audit.Newest(t.Context(), s.hub.Log(), most, s.hub.Now()) }
+	look := func() audit.Chain { return s.server.chain.Chain(t.Context(), s.hub.Log(), s.hub.Now()) }
 	if c := newest(4); c.Broken+c.Unknown != "" || c.Rows != 4 || c.From != 6 {
 		t.Errorf("%+v", c)
 	}

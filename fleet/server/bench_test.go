@@ -62,7 +62,7 @@ func BenchmarkReports(b *testing.B) {
 	b.StopTimer()
 	ours := time.Since(began)
 	b.ReportMetric(float64((processorTime(b)-busy).Microseconds())/float64(b.N), "processor-µs/report") // the same on a busy machine
-	batch := max(1, b.N/int(max(1, s.hub.Stats().Batches)))
+	batch := max(1, b.N/int(max(1, s.hub.Stats().Batches.Load())))
 	raw := rawInserts(b, reports, batch)
 	b.ReportMetric(float64(b.N)/ours.Seconds(), "reports/s")
 	b.ReportMetric(ours.Seconds()/raw.Seconds(), "×raw")

@@ -138,7 +138,7 @@ func (s *Server) getActs(w http.ResponseWriter, req *http.Request) {
 		s.fail(w, http.StatusBadRequest, query.WrongQuery, "after is the number of a row")
 		return
 	}
-	rows, err := s.o.Hub.Acts(req.Context(), after, audit.AtOnce)
+	rows, err := s.o.Hub.Log().Acts(req.Context(), after, audit.AtOnce)
 	if err != nil {
 		s.failed(w, err)
 		return

@@ -444,7 +444,7 @@ func TestRowsOfAPerson(t *testing.T) {
 	s.server.limits.now = func() time.Time { return now }
 	rows := func() int {
 		t.Helper()
-		all, err := s.server.o.Hub.Acts(t.Context(), 0, 1000)
+		all, err := s.server.o.Hub.Log().Acts(t.Context(), 0, 1000)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -155,10 +155,10 @@ func (h hooked) See(ctx context.Context, last int64) (s webhook.Seen, seq int64,
 	}
 	ctx, cancel := context.WithTimeout(ctx, hookEvery)
 	defer cancel()
-	if seq, err = h.LastAct(ctx); err != nil || last < 0 || seq == last {
+	if seq, err = h.Log().LastAct(ctx); err != nil || last < 0 || seq == last {
 		return s, seq, err
 	}
-	if s.Acts, err = h.Acts(ctx, last, actsAtOnce); len(s.Acts) > 0 {
+	if s.Acts, err = h.Log().Acts(ctx, last, actsAtOnce); len(s.Acts) > 0 {
 		seq = s.Acts[len(s.Acts)-1].Seq // others may have come meanwhile, or wait still
 	}
 	return s, seq, err

@@ -127,7 +127,7 @@ var rules = []Rule{
 	{Packages: "fleet/people", Only: []string{"internal/..."}, Why: "who asks follows from a provider and a file, whatever is asked",
 		By: []string{"fleet/server", "fleet/service", "cmd/caisson"}, ByWhy: "people log in to the service alone"},
 	{Packages: "fleet/audit", Only: []string{}, Stdlib: true, Why: "rows are chained, wherever they are kept",
-		By: []string{"fleet/store", "fleet/hub", "fleet/server", "fleet/webhook", "cmd/caisson"}, ByWhy: "the service writes them, and operators check them"},
+		By: []string{"fleet/attest", "fleet/store", "fleet/hub", "fleet/server", "fleet/webhook", "cmd/caisson"}, ByWhy: "the service writes them, and operators check them"},
 	{Packages: "fleet/webhook", Only: []string{"fleet/audit"}, Stdlib: true, Why: "a message is sent, whatever changed", By: []string{"fleet/service"}, ByWhy: "the service is one program"},
 	{Packages: "fleet/unknown", Only: []string{"internal/..."}, Why: "it takes note of names, whatever they are for", By: []string{"fleet/server", "cmd/caisson"}, ByWhy: "what strangers say decides nothing"},
 	{Packages: "fleet/git", Only: []string{"spec", "spec/rules", "internal/..."}, Why: "it knows repositories, not what their files are for", By: []string{"fleet/content", "sandbox/culprit", "cmd/caisson"}, ByWhy: "a server is asked by verbs that say so; a publish of what is there asks the site's own directory for its commit"},

@@ -16,6 +16,7 @@ import (
 
 	"github.com/caisson-os/caisson/bootagent/tpm"
 	"github.com/caisson-os/caisson/fleet/attest"
+	"github.com/caisson-os/caisson/fleet/audit"
 	"github.com/caisson-os/caisson/fleet/report"
 	"github.com/caisson-os/caisson/fleet/view"
 	"github.com/caisson-os/caisson/internal/digest"
@@ -37,13 +38,13 @@ type desk struct {
 
 func (d *desk) Quoted(node string) (*view.Quote, bool) { return d.node.Quote, node == "n" }
 
-func (d *desk) KeepQuote(_ context.Context, _ string, from, to *view.Quote, by, what string) error {
+func (d *desk) KeepQuote(_ context.Context, _ string, from, to *view.Quote, act audit.Row) error {
 	if from != d.node.Quote {
 		return errors.New("another came")
 	}
 	d.node.Quote = to
-	if by == "" {
-		d.kept <- what
+	if act.Who == "" {
+		d.kept <- act.Said
 	}
 	return nil
 }

@@ -19,6 +19,7 @@ import (
 	"github.com/caisson-os/caisson/bootagent/record/track"
 	"github.com/caisson-os/caisson/bootagent/tell/post"
 	"github.com/caisson-os/caisson/fleet/attest"
+	"github.com/caisson-os/caisson/fleet/audit"
 	"github.com/caisson-os/caisson/fleet/hub"
 	"github.com/caisson-os/caisson/fleet/index"
 	"github.com/caisson-os/caisson/fleet/query"
@@ -187,7 +188,7 @@ func TestANodeIsAttested(t *testing.T) {
 	if err := desk.Accept(t.Context(), "n", d.Machine.ID, "eve"); err != nil {
 		t.Fatal(err)
 	}
-	if err := s.hub.KeepQuote(t.Context(), "n", q, q, "", ""); err == nil {
+	if err := s.hub.KeepQuote(t.Context(), "n", q, q, audit.Row{}); err == nil {
 		t.Error("what an operator accepted was written over")
 	}
 	s.is(view.Stale)

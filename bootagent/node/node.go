@@ -28,6 +28,8 @@ import (
 	"context"
 	"errors"
 	"os"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/caisson-os/caisson/bootagent/items/exec"
@@ -204,15 +206,58 @@ func (n *Node) Poll() time.Duration {
 	return time.Duration(found.Overlay.Agent.Poll) * time.Second
 }
 
-// Last is the status after the last run of the service; false where there was none
-// since this root came up.
-func (n *Node) Last() (*spec.Status, bool) {
+// LastStatus is the status after the last run of the service, or where there was none since this root
+// came up, what is found now.
+func (n *Node) LastStatus(ctx context.Context) (*spec.Status, error) {
 	last := n.session.Last()
-	return &last, last.Kind != "" && last.RootID == n.session.Scopes.Root
+	if last.Kind != "" && last.RootID == n.session.Scopes.Root {
+		return &last, nil
+	}
+	return n.Status(ctx)
 }
 
-// ReportDir is where the numbers and the spool of reports are.
-func (n *Node) ReportDir() string { return n.post.ReportDir() }
+// Told is what a node tells of the service's last run.
+type Told struct {
+	To      string       `json:"to,omitempty"`  // absent where the overlay names nobody
+	Key     string       `json:"key,omitempty"` // id; absent before the first report
+	Waiting int          `json:"waiting"`       // reports that are not yet delivered
+	Report  *spec.Report `json:"report"`        // without number and time, which are given when it is signed
+}
+
+// Told returns what this node tells.
+func (n *Node) Told(ctx context.Context) (t Told, err error) {
+	st, err := n.LastStatus(ctx)
+	if err != nil {
+		return t, err
+	}
+	one, to, err := n.Report(st)
+	if err != nil {
+		return t, err
+	}
+	if t.Report = one; to == nil {
+		t.Report = spec.NewReport(st)
+	} else {
+		t.To = to.String()
+	}
+	t.Key, t.Waiting, err = post.Peek(n.post.ReportDir())
+	return t, err
+}
+
+// Quote returns what the machine's TPM says of its registers over a nonce.
+func (n *Node) Quote(ctx context.Context, nonce []byte) (*spec.Quote, error) {
+	st, err := n.LastStatus(ctx)
+	if err != nil {
+		return nil, err
+	}
+	log := tpm.LogOf(n.session.Options.Root, n.session.Say)
+	q, err := log.Quote(nonce)
+	if err != nil {
+		return nil, err
+	}
+	fault.Say(n.session.Say, log.Endorse(q))
+	q.Fleet, q.Node = st.Fleet, st.Node
+	return q, nil
+}
 
 // Reporter opens what signs and sends reports, and makes this node's key where it has
 // none. It stays usable when the node is closed.
@@ -290,11 +335,23 @@ func (n *Node) Ask(name string, atOnce bool) (runs bool, err error) {
 	return n.operate.Ask(found, name, atOnce)
 }
 
+// Window is a maintenance window of a node.
+type Window struct {
+	Name      string          `json:"name"`
+	Intervals []spec.Interval `json:"intervals"` // that are not over
+}
+
 // Windows returns the windows of this node, by name.
-func (n *Node) Windows() (map[string]spec.Window, error) {
+func (n *Node) Windows() ([]Window, error) {
 	found, err := n.effect.Running()
+	list := []Window{}
 	if err != nil || found.Overlay.Maintenance == nil {
-		return nil, err
+		return list, err
 	}
-	return found.Overlay.Maintenance.Windows, nil
+	for name, w := range found.Overlay.Maintenance.Windows {
+		over := func(i spec.Interval) bool { return !i.To.After(time.Now()) }
+		list = append(list, Window{name, slices.DeleteFunc(append([]spec.Interval{}, w.Intervals...), over)})
+	}
+	slices.SortFunc(list, func(a, b Window) int { return strings.Compare(a.Name, b.Name) })
+	return list, nil
 }

@@ -54,7 +54,7 @@ func TestReport(t *testing.T) {
 	}
 	for range 2 { // the second time, the agent was started again
 		n := open()
-		if last, ok := n.Last(); !ok || last.Generation != 1 {
+		if last := n.session.Last(); last.RootID != n.session.Scopes.Root || last.Generation != 1 {
 			t.Fatalf("no status is kept: %+v", last)
 		}
 		if n.Poll() != 15*time.Minute {

@@ -20,8 +20,35 @@ import (
 	"github.com/caisson-os/caisson/bootagent/tell/events"
 	"github.com/caisson-os/caisson/internal/durable"
 	"github.com/caisson-os/caisson/internal/paths"
+	"github.com/caisson-os/caisson/oci"
 	"github.com/caisson-os/caisson/spec"
 )
+
+// ReadBootstrap completes what an operator says of whom a host asks and trusts, by what files have.
+func ReadBootstrap(b spec.Bootstrap, keys, epochKeys, cas []string) (*spec.Bootstrap, error) {
+	if dir, ok := strings.CutPrefix(b.Registry, "oci:"); ok && dir != "" {
+		abs, err := filepath.Abs(dir)
+		if err != nil {
+			return nil, err
+		}
+		b.Registry = "oci:" + abs
+	}
+	ref, err := oci.ParseRef(b.Registry)
+	if err != nil {
+		return nil, err
+	}
+	b.APIVersion, b.Kind, b.PlainHTTP = spec.APIVersion, spec.KindBootstrap, b.PlainHTTP || ref.Loopback()
+	for to, names := range map[*[]string][]string{&b.Keys: keys, &b.EpochKeys: epochKeys, &b.CAs: cas} {
+		for _, name := range names {
+			data, err := os.ReadFile(name)
+			if err != nil {
+				return nil, err
+			}
+			*to = append(*to, string(data))
+		}
+	}
+	return &b, nil
+}
 
 // EnrollHost makes a host a node of a fleet: it asks the registry for the host's overlay, verifies
 // it, and only then writes down whom the host trusts from now on. Nothing else is changed.

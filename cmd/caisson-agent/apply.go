@@ -6,71 +6,43 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
-	"path/filepath"
 	"slices"
-	"strings"
 
 	"github.com/caisson-os/caisson/bootagent/node"
 	"github.com/caisson-os/caisson/bootagent/program"
 	"github.com/caisson-os/caisson/bootagent/tell/screen"
 	"github.com/caisson-os/caisson/internal/cli"
-	"github.com/caisson-os/caisson/oci"
 	"github.com/caisson-os/caisson/spec"
 )
 
 // source is the part of apply and plan that says whom to ask and whom to trust.
 type source struct {
-	from, node, fleet string
-	keys              list
-	epochKeys, cas    list
-	threshold         int
-	plain             bool
+	node                 string
+	said                 spec.Bootstrap
+	keys, epochKeys, cas list // files
 }
 
-func (s *source) register(f *flags) {
-	f.StringVar(&s.from, "from", "", "registry `REF` as host[:port]/prefix, or oci:DIR; default: what this node is enrolled with")
+func (s *source) register(f *cli.Flags) {
+	f.StringVar(&s.said.Registry, "from", "", "registry `REF` as host[:port]/prefix, or oci:DIR; default: what this node is enrolled with")
 	f.StringVar(&s.node, "node", "", "`name` of this node; default: what it was enrolled as, else its host name")
-	f.StringVar(&s.fleet, "fleet", "", "`name` of the fleet, with --from")
+	f.StringVar(&s.said.Fleet, "fleet", "", "`name` of the fleet, with --from")
 	f.Var(&s.keys, "key", "`file` of an operator's public key to trust, may be given several times")
 	f.Var(&s.epochKeys, "epoch-key", "`file` of an epoch public key to trust, may be given several times")
 	f.Var(&s.cas, "ca", "`file` of a certificate authority for the registry; default: the system's")
-	f.IntVar(&s.threshold, "threshold", 1, "how many distinct keys must have signed")
-	f.BoolVar(&s.plain, "plain-http", false, "use HTTP without TLS for the registry (default on loopback)")
+	f.IntVar(&s.said.Threshold, "threshold", 1, "how many distinct keys must have signed")
+	f.BoolVar(&s.said.PlainHTTP, "plain-http", false, "use HTTP without TLS for the registry (default on loopback)")
 }
 
 // bootstrap is nil when nothing was said: then the node's own counts.
 func (s *source) bootstrap() (*spec.Bootstrap, error) {
-	if s.from == "" && len(s.keys) == 0 {
+	if s.said.Registry == "" && len(s.keys) == 0 {
 		return nil, nil
 	}
-	if s.from == "" || len(s.keys) == 0 || s.fleet == "" {
+	if s.said.Registry == "" || len(s.keys) == 0 || s.said.Fleet == "" {
 		return nil, cli.Usage("for example: caisson-agent apply --from registry.example:5000/metal-a --fleet metal-a --key "+
 			"operator.pub", "--from, --fleet and --key go together")
 	}
-	if dir, ok := strings.CutPrefix(s.from, "oci:"); ok && dir != "" {
-		abs, err := filepath.Abs(dir)
-		if err != nil {
-			return nil, err
-		}
-		s.from = "oci:" + abs
-	}
-	ref, err := oci.ParseRef(s.from)
-	if err != nil {
-		return nil, err
-	}
-	b := &spec.Bootstrap{APIVersion: spec.APIVersion, Kind: spec.KindBootstrap, Fleet: s.fleet, Registry: s.from,
-		PlainHTTP: s.plain || ref.Loopback(), Threshold: s.threshold}
-	for to, names := range map[*[]string]list{&b.Keys: s.keys, &b.EpochKeys: s.epochKeys, &b.CAs: s.cas} {
-		for _, name := range names {
-			data, err := os.ReadFile(name)
-			if err != nil {
-				return nil, err
-			}
-			*to = append(*to, string(data))
-		}
-	}
-	return b, nil
+	return program.ReadBootstrap(s.said, s.keys, s.epochKeys, s.cas)
 }
 
 func (s *source) open(ctx context.Context, a *app, verb string, open opening) (*node.Node, error) {
@@ -84,7 +56,7 @@ func (s *source) open(ctx context.Context, a *app, verb string, open opening) (*
 }
 
 // retryFlag has a verb try again what was rejected.
-func retryFlag(f *flags) *bool {
+func retryFlag(f *cli.Flags) *bool {
 	return f.Bool("retry", false, "also what was rejected on this node: it failed, cut the node off, or nobody confirmed "+
 		"it; and a swap that failed")
 }
@@ -104,7 +76,7 @@ func apply(ctx context.Context, a *app, args []string) error {
 	var s source
 	s.register(f)
 	retry := retryFlag(f)
-	if err := f.parse(a, args); err != nil {
+	if err := a.parse(f, args); err != nil {
 		return err
 	}
 	n, err := s.open(ctx, a, "apply", node.Open)
@@ -131,7 +103,7 @@ func syncNow(ctx context.Context, a *app, args []string) error {
 	f := newFlags(a, "sync")
 	retry := retryFlag(f)
 	wipe := f.Bool("wipe", false, "fetch everything again, and remove all kept generations but the one that runs")
-	if err := f.parse(a, args); err != nil {
+	if err := a.parse(f, args); err != nil {
 		return err
 	}
 	ask := syncOr(*retry)
@@ -184,7 +156,7 @@ func plan(ctx context.Context, a *app, args []string) error {
 	f := newFlags(a, "plan")
 	var s source
 	s.register(f)
-	if err := f.parse(a, args); err != nil {
+	if err := a.parse(f, args); err != nil {
 		return err
 	}
 	n, err := s.open(ctx, a, "plan", node.Read)

@@ -9,14 +9,12 @@ import (
 	"fmt"
 	"os"
 	"strings"
-	"time"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/caisson-os/caisson/bootagent/node"
 	"github.com/caisson-os/caisson/bootagent/program"
 	"github.com/caisson-os/caisson/bootagent/program/bootdisk"
-	"github.com/caisson-os/caisson/bootagent/rescue/letin"
 	"github.com/caisson-os/caisson/bootagent/tell/screen"
 	"github.com/caisson-os/caisson/internal/cli"
 	"github.com/caisson-os/caisson/spec"
@@ -35,7 +33,7 @@ func install(ctx context.Context, a *app, args []string) error {
 	name := f.String("disk", "", "`disk` to boot from: path, serial number or WWN")
 	yes := f.Bool("yes", false, "do not ask")
 	wipe := f.Bool("wipe", false, "erase what is on the disk")
-	if err := f.parse(a, args); err != nil {
+	if err := a.parse(f, args); err != nil {
 		return err
 	}
 	if *name == "" {
@@ -101,7 +99,7 @@ func enrollHost(ctx context.Context, a *app, args []string) error {
 	s.register(f)
 	site := f.String("site", "", "`file` site.json with trusted keys and the registry, instead of --from, --fleet and --key")
 	replace := f.Bool("replace", false, "leave the fleet that this host is enrolled in")
-	if err := f.parse(a, args); err != nil {
+	if err := a.parse(f, args); err != nil {
 		return err
 	}
 	b, err := s.bootstrap()
@@ -153,7 +151,7 @@ func restore(ctx context.Context, a *app, args []string) error {
 	s.register(f)
 	all := f.Bool("all", false, "yes, everything")
 	protection := f.Bool("protection", false, "only let others write the kernel parameters that are protected, until the next run")
-	if err := f.parse(a, args); err != nil {
+	if err := a.parse(f, args); err != nil {
 		return err
 	}
 	switch {
@@ -193,7 +191,7 @@ func clearQuarantine(ctx context.Context, a *app, args []string) error {
 	f := newFlags(a, "clear [KIND[:KEY]]")
 	setting, args := word("", args)
 	kind, key, named := strings.Cut(setting, ":")
-	if err := f.parse(a, args); err != nil {
+	if err := a.parse(f, args); err != nil {
 		return err
 	}
 	if named && key == "" {
@@ -213,41 +211,4 @@ func clearQuarantine(ctx context.Context, a *app, args []string) error {
 			}
 		})
 	})
-}
-
-// rescueKeys prints the key that sshd is to let root in by, where it is the one that was offered, and
-// notes the connection that asks.
-func (a *app) rescueKeys(offered string) error {
-	o, up, err := letin.Now(a.root)
-	if err != nil {
-		return err
-	}
-	self, err := os.Executable()
-	if err != nil {
-		return err
-	}
-	line, by := letin.Key(o, up, self, offered)
-	if line == "" {
-		return nil
-	}
-	if err := letin.Note(a.root, os.Getppid(), by); err != nil {
-		return err // nobody comes in whom nothing would end
-	}
-	cli.Printf(a.out, "%s", line)
-	return nil
-}
-
-// rescueShell is a session that such a key began, or the shell on the console.
-func (a *app) rescueShell(ctx context.Context, by string) error {
-	code, err := letin.Session(ctx, a.root, by, func() time.Duration {
-		o, up, err := letin.Now(a.root)
-		if err != nil {
-			return 0 // what cannot be read lets nobody in
-		}
-		return letin.Left(o, up, by)
-	})
-	if err == nil && code != 0 {
-		os.Exit(code)
-	}
-	return err
 }

@@ -6,13 +6,11 @@ import (
 	"context"
 	"encoding/hex"
 	"errors"
-	"strings"
 
 	"github.com/caisson-os/caisson/bootagent/node"
+	"github.com/caisson-os/caisson/bootagent/tell/screen"
 	"github.com/caisson-os/caisson/bootagent/tpm"
 	"github.com/caisson-os/caisson/internal/cli"
-	"github.com/caisson-os/caisson/internal/digest"
-	"github.com/caisson-os/caisson/internal/fault"
 	"github.com/caisson-os/caisson/spec"
 )
 
@@ -26,7 +24,7 @@ type recipients struct {
 func recipientVerb(ctx context.Context, a *app, args []string) error {
 	f := newFlags(a, "recipient [rotate]")
 	what, args := word("", args)
-	if err := f.parse(a, args); err != nil {
+	if err := a.parse(f, args); err != nil {
 		return err
 	}
 	open := node.Read
@@ -74,7 +72,7 @@ func quote(ctx context.Context, a *app, args []string) error {
 	var text string
 	f := newFlags(a, "quote --nonce HEX")
 	f.StringVar(&text, "nonce", "", "`HEX` of 16 to 32 random bytes, never given before, of who wants to know")
-	if err := f.parse(a, args); err != nil {
+	if err := a.parse(f, args); err != nil {
 		return err
 	}
 	nonce, err := hex.DecodeString(text)
@@ -82,31 +80,10 @@ func quote(ctx context.Context, a *app, args []string) error {
 		return cli.Usage("'openssl rand -hex 16' makes one", "--nonce %q: 16 to 32 bytes in hexadecimal are wanted", text)
 	}
 	return printRead(ctx, a, "quote", func(n *node.Node) (*spec.Quote, error) {
-		st, err := lastStatus(ctx, n)
-		if err != nil {
-			return nil, err
-		}
-		log := tpm.LogOf(a.root, a.say)
-		q, err := log.Quote(nonce)
+		q, err := n.Quote(ctx, nonce)
 		if errors.Is(err, tpm.ErrNone) {
-			return nil, cli.WithHint(err, "the firmware's setup may have it switched off")
+			err = cli.WithHint(err, "the firmware's setup may have it switched off")
 		}
-		if err != nil {
-			return nil, err
-		}
-		fault.Say(a.say, log.Endorse(q))
-		q.Fleet, q.Node = st.Fleet, st.Node
-		return q, nil
-	}, func(q *spec.Quote) {
-		cli.Printf(a.out, "key  %s\n", digest.Of(q.Key))
-		if len(q.EK) > 0 {
-			cli.Printf(a.out, " ek  %s\n", digest.Of(q.EK))
-		}
-		for i, r := range spec.Quoted {
-			cli.Printf(a.out, "%3d  %x\n", r, q.Registers[i])
-		}
-		for line := range strings.Lines(q.Log) {
-			cli.Printf(a.out, "     %s", line)
-		}
-	})
+		return q, err
+	}, func(q *spec.Quote) { screen.Quote(a.out, q) })
 }

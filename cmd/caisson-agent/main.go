@@ -6,7 +6,6 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	_ "embed"
 	"errors"
@@ -28,11 +27,11 @@ import (
 	"github.com/caisson-os/caisson/bootagent/node"
 	"github.com/caisson-os/caisson/bootagent/node/session"
 	"github.com/caisson-os/caisson/bootagent/process"
+	"github.com/caisson-os/caisson/bootagent/rescue/letin"
 	"github.com/caisson-os/caisson/bootagent/tell/events"
 	"github.com/caisson-os/caisson/internal/cli"
 	"github.com/caisson-os/caisson/internal/fault"
 	"github.com/caisson-os/caisson/internal/paths"
-	"github.com/caisson-os/caisson/internal/plain"
 	"github.com/caisson-os/caisson/spec"
 )
 
@@ -135,7 +134,11 @@ func dispatch(ctx context.Context, a *app, args []string) error {
 			return a.timed(ctx, v, args[1:])
 		}
 	}
-	return unknownVerb(args[0])
+	return cli.UnknownVerb("caisson-agent", args[0], func(yield func(string) bool) {
+		for _, v := range verbs() {
+			yield(v.name)
+		}
+	})
 }
 
 // timed runs a verb, and says how long it took where that is asked for.
@@ -171,8 +174,20 @@ var called = []struct {
 	{paths.NoteDeadline, 0, func(ctx context.Context, a *app, _ []string) error { return node.NoteDeadline(ctx, a.root) }},
 	{paths.DeadlineOver, 1, func(_ context.Context, a *app, args []string) error { return node.DeadlineOver(a.root, args[0]) }},
 	{paths.JudgedOver, 0, func(_ context.Context, a *app, _ []string) error { return node.NobodyLooks(a.root) }},
-	{paths.RescueKeys, 1, func(_ context.Context, a *app, args []string) error { return a.rescueKeys(args[0]) }},
-	{paths.RescueShell, 1, func(ctx context.Context, a *app, args []string) error { return a.rescueShell(ctx, args[0]) }},
+	{paths.RescueKeys, 1, func(_ context.Context, a *app, args []string) error {
+		line, err := letin.Offered(a.root, args[0])
+		if err == nil {
+			cli.Printf(a.out, "%s", line)
+		}
+		return err
+	}},
+	{paths.RescueShell, 1, func(ctx context.Context, a *app, args []string) error {
+		code, err := letin.Shell(ctx, a.root, args[0])
+		if err == nil && code != 0 {
+			os.Exit(code)
+		}
+		return err
+	}},
 	{paths.StackNext, 0, func(ctx context.Context, a *app, _ []string) error { return node.StackNext(ctx, a.options("run")) }},
 }
 
@@ -228,20 +243,16 @@ func buildTime() time.Time {
 // flagless returns a verb that has no flags of its own.
 func flagless(name string, run func(ctx context.Context, a *app) error) func(ctx context.Context, a *app, args []string) error {
 	return func(ctx context.Context, a *app, args []string) error {
-		if err := newFlags(a, name).parse(a, args); err != nil {
+		if err := a.parse(newFlags(a, name), args); err != nil {
 			return err
 		}
 		return run(ctx, a)
 	}
 }
 
-// flags is a verb's flag set with the flags that all of them have.
-type flags struct{ *flag.FlagSet }
-
-func newFlags(a *app, verb string) *flags {
-	f := &flags{flag.NewFlagSet(verb, flag.ContinueOnError)}
-	f.SetOutput(io.Discard)
-	f.Usage = func() {} // parse prints the help
+// newFlags returns a verb's flags, with those that all of them have.
+func newFlags(a *app, verb string) *cli.Flags {
+	f := cli.NewFlags("caisson-agent", verb)
 	f.StringVar(&a.format, "o", "text", "output `format`: text or json")
 	f.BoolVar(&a.quiet, "q", false, "print results and errors only")
 	f.BoolVar(&a.detail, "v", false, "also print the duration")
@@ -249,14 +260,13 @@ func newFlags(a *app, verb string) *flags {
 }
 
 // parse reads the arguments; a verb takes flags only.
-func (f *flags) parse(a *app, args []string) error {
-	err := f.FlagSet.Parse(args)
-	switch {
+func (a *app) parse(f *cli.Flags, args []string) error {
+	switch err := f.Parse(args); {
 	case errors.Is(err, flag.ErrHelp):
-		f.help(a.out)
+		helpOf(f, a.out)
 		return errHelped
 	case err != nil:
-		return f.wrongFlags(err)
+		return err
 	case a.quiet && a.detail:
 		return cli.Usage("", "give either -q or -v")
 	case f.NArg() > 0:
@@ -290,8 +300,8 @@ func help(w io.Writer) {
 	fmt.Fprintf(w, "\nEvery verb has -o json, -q, -v and --help.\n%s\n", cli.Wrap(cli.ExitCodes))
 }
 
-// help is a verb's.
-func (f *flags) help(w io.Writer) {
+// helpOf is a verb's.
+func helpOf(f *cli.Flags, w io.Writer) {
 	name, _, _ := strings.Cut(f.Name(), " ") // what it takes may follow
 	all := verbs()
 	v := all[slices.IndexFunc(all, func(v verb) bool { return v.name == name })]
@@ -300,46 +310,5 @@ func (f *flags) help(w io.Writer) {
 		text, _, _ = strings.Cut(text, "\n\n")
 		fmt.Fprintf(w, "\n%s\n", cli.Wrap(strings.TrimSuffix(text, "\n")))
 	}
-	fmt.Fprint(w, "\nFlags:\n")
-	f.VisitAll(func(g *flag.Flag) {
-		kind, usage := flag.UnquoteUsage(g)
-		name := "--" + g.Name
-		if len(g.Name) == 1 {
-			name = "-" + g.Name
-		}
-		if !slices.Contains([]string{"", "false", "0s"}, g.DefValue) {
-			usage += " (default " + g.DefValue + ")"
-		}
-		fmt.Fprintf(w, "  %-20s %s\n", strings.TrimSpace(name+" "+strings.ToUpper(cmp.Or(kind, ""))), usage)
-	})
-}
-
-// unknownVerb is the error for an unknown verb.
-func unknownVerb(name string) error {
-	like := plain.Nearest(name, func(yield func(string) bool) {
-		for _, v := range verbs() {
-			yield(v.name)
-		}
-	})
-	return cli.Usage(question("caisson-agent "+like, like)+"see 'caisson-agent help'", "unknown verb %q", name)
-}
-
-// wrongFlags is the error for arguments that the verb does not take.
-func (f *flags) wrongFlags(err error) error {
-	like := ""
-	if name, unknown := strings.CutPrefix(err.Error(), "flag provided but not defined: -"); unknown {
-		err = errors.New("unknown flag --" + name)
-		like = plain.Nearest(name, func(yield func(string) bool) {
-			f.VisitAll(func(g *flag.Flag) { yield(g.Name) })
-		})
-	}
-	return cli.Usage(question("--"+like, like)+"see 'caisson-agent "+strings.Fields(f.Name())[0]+" --help'", "%w", err)
-}
-
-// question asks whether something was meant, where like was found.
-func question(meant, like string) string {
-	if like == "" {
-		return ""
-	}
-	return "did you mean '" + meant + "'? "
+	f.Describe(w)
 }

@@ -3,10 +3,8 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"errors"
-	"maps"
 	"slices"
 	"strconv"
 	"time"
@@ -25,7 +23,7 @@ func operationVerb(ctx context.Context, a *app, args []string) error {
 	if what != "list" {
 		name, args = word("", args)
 	}
-	if err := f.parse(a, args); err != nil {
+	if err := a.parse(f, args); err != nil {
 		return err
 	}
 	switch {
@@ -65,29 +63,14 @@ type operationList struct {
 
 // windowList is the output of windows -o json: as 'caisson windows' does.
 type windowList struct {
-	Windows []nodeWindow `json:"windows"`
-}
-
-type nodeWindow struct {
-	Name      string          `json:"name"`
-	Intervals []spec.Interval `json:"intervals"`
+	Windows []node.Window `json:"windows"`
 }
 
 // windows prints the openings that are not over.
 func windows(ctx context.Context, a *app) error {
 	return printRead(ctx, a, "windows", func(n *node.Node) (windowList, error) {
-		all, err := n.Windows()
-		out := windowList{Windows: []nodeWindow{}}
-		for _, name := range slices.SortedFunc(maps.Keys(all), cmp.Compare) {
-			w := nodeWindow{Name: name, Intervals: []spec.Interval{}}
-			for _, i := range all[name].Intervals {
-				if i.To.After(time.Now()) {
-					w.Intervals = append(w.Intervals, i)
-				}
-			}
-			out.Windows = append(out.Windows, w)
-		}
-		return out, err
+		list, err := n.Windows()
+		return windowList{list}, err
 	}, func(out windowList) {
 		if len(out.Windows) == 0 {
 			a.say("this node has no windows")
@@ -110,7 +93,7 @@ func serviceVerb(ctx context.Context, a *app, args []string) error {
 	if what != "list" {
 		name, args = word("", args)
 	}
-	if err := f.parse(a, args); err != nil {
+	if err := a.parse(f, args); err != nil {
 		return err
 	}
 	switch {
@@ -190,7 +173,7 @@ func parseHolding(a *app, usage string, args []string) (h holding, err error) {
 	f := newFlags(a, usage)
 	f.StringVar(&h.reason, "reason", "", "why: `text` for status and the journal")
 	f.DurationVar(&h.lasts, "for", 0, "end it by itself after this `time`, as in 2h")
-	err = f.parse(a, args)
+	err = a.parse(f, args)
 	if h.lasts < 0 || h.lasts > 0 && h.lasts < time.Second {
 		err = errors.Join(err, cli.Usage("as in --for 2h", "invalid duration %s", h.lasts))
 	}
@@ -213,7 +196,7 @@ func freeze(ctx context.Context, a *app, args []string) error {
 func forward(ctx context.Context, a *app, args []string) error {
 	f := newFlags(a, "forward")
 	why := f.String("reason", "", "why: `text` for the journal")
-	if err := f.parse(a, args); err != nil {
+	if err := a.parse(f, args); err != nil {
 		return err
 	}
 	return a.operate(ctx, "forward", "this node follows its fleet; 'caisson-agent sync' asks now",

@@ -13,7 +13,6 @@ import (
 
 	"github.com/caisson-os/caisson/bootagent/node"
 	"github.com/caisson-os/caisson/bootagent/node/session"
-	"github.com/caisson-os/caisson/bootagent/tell/post"
 	"github.com/caisson-os/caisson/bootagent/tell/screen"
 	"github.com/caisson-os/caisson/internal/cli"
 	"github.com/caisson-os/caisson/internal/stall"
@@ -26,7 +25,7 @@ func status(ctx context.Context, a *app, args []string) error {
 	f.StringVar(&script, "logs", "", "print the last run of the script of this `name`, and what it printed")
 	watch := f.Bool("watch", false, "print it again every two seconds, until a signal")
 	steps := f.Bool("trace", false, "print how long each step of the boot and of the agent's runs took")
-	if err := f.parse(a, args); err != nil {
+	if err := a.parse(f, args); err != nil {
 		return err
 	}
 	switch {
@@ -108,42 +107,10 @@ func (a *app) printLogs(ctx context.Context, script string) error {
 	})
 }
 
-// reported is the output of report -o json.
-type reported struct {
-	To      string       `json:"to,omitempty"`  // absent where the overlay names nobody
-	Key     string       `json:"key,omitempty"` // id; absent before the first report
-	Waiting int          `json:"waiting"`       // reports that are not yet delivered
-	Report  *spec.Report `json:"report"`        // without number and time, which are given when it is signed
-}
-
 // printReport prints what the service tells of its last run.
 func printReport(ctx context.Context, a *app) error {
-	return printRead(ctx, a, "report", func(n *node.Node) (out reported, err error) {
-		st, err := lastStatus(ctx, n)
-		if err != nil {
-			return out, err
-		}
-		one, to, err := n.Report(st)
-		if err != nil {
-			return out, err
-		}
-		out.Report = one
-		if to == nil {
-			out.Report = spec.NewReport(st)
-		} else {
-			out.To = to.String()
-		}
-		out.Key, out.Waiting, err = post.Peek(n.ReportDir())
-		return out, err
-	}, func(o reported) { screen.Report(a.out, o.Report, o.To, o.Key, o.Waiting) })
-}
-
-// lastStatus returns what the service found when it looked last, or what is found now.
-func lastStatus(ctx context.Context, n *node.Node) (*spec.Status, error) {
-	if st, ok := n.Last(); ok {
-		return st, nil
-	}
-	return n.Status(ctx)
+	return printRead(ctx, a, "report", func(n *node.Node) (node.Told, error) { return n.Told(ctx) },
+		func(t node.Told) { screen.Report(a.out, t.Report, t.To, t.Key, t.Waiting) })
 }
 
 const (

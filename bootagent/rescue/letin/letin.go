@@ -196,6 +196,35 @@ func Now(root string) (*rescue.Open, time.Duration, error) {
 	return b.Open, uptime.Now(), nil
 }
 
+// Offered returns the line by which sshd is to let root in, where it was offered a key that is let in, ""
+// for another, and notes the connection that asks.
+func Offered(root, offered string) (line string, err error) {
+	o, up, err := Now(root)
+	if err != nil {
+		return "", err
+	}
+	self, err := os.Executable()
+	if err != nil {
+		return "", err
+	}
+	line, by := Key(o, up, self, offered)
+	if line == "" {
+		return "", nil
+	}
+	return line, Note(root, os.Getppid(), by) // nobody comes in whom nothing would end
+}
+
+// Shell is a session that such a key began, or the shell on the console.
+func Shell(ctx context.Context, root, by string) (code int, err error) {
+	return Session(ctx, root, by, func() time.Duration {
+		o, up, err := Now(root)
+		if err != nil {
+			return 0 // what cannot be read lets nobody in
+		}
+		return Left(o, up, by)
+	})
+}
+
 // Note notes a process that is to end with what let it in, as a file named by its number, when it
 // started and [nameOf] its key, and forgets those that have ended. sshd's process that asks for keys
 // is the whole connection that they let in: root's has no other. It asks last for the key that does.

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/caisson-os/caisson/internal/cli"
+	"github.com/caisson-os/caisson/internal/digest"
 	"github.com/caisson-os/caisson/internal/plain"
 	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/spec/rules"
@@ -384,5 +385,19 @@ func Services(w io.Writer, list []spec.ServiceStatus) {
 		if before := slices.DeleteFunc(slices.Clone(s.Kept), func(c string) bool { return c == s.Commit }); len(before) > 0 {
 			cli.Printf(w, "  also here: %s\n", strings.Join(before, " "))
 		}
+	}
+}
+
+// Quote prints the registers of a TPM, and the log that explains them.
+func Quote(w io.Writer, q *spec.Quote) {
+	cli.Printf(w, "key  %s\n", digest.Of(q.Key))
+	if len(q.EK) > 0 {
+		cli.Printf(w, " ek  %s\n", digest.Of(q.EK))
+	}
+	for i, r := range spec.Quoted {
+		cli.Printf(w, "%3d  %x\n", r, q.Registers[i])
+	}
+	for line := range strings.Lines(q.Log) {
+		cli.Printf(w, "     %s", line)
 	}
 }

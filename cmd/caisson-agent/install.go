@@ -181,11 +181,6 @@ func printVersion(_ context.Context, a *app) error {
 	})
 }
 
-// cleared is the output of clear -o json.
-type cleared struct {
-	Cleared []spec.Drift `json:"cleared"`
-}
-
 // clearQuarantine is clear [KIND[:KEY]].
 func clearQuarantine(ctx context.Context, a *app, args []string) error {
 	f := newFlags(a, "clear [KIND[:KEY]]")
@@ -202,7 +197,7 @@ func clearQuarantine(ctx context.Context, a *app, args []string) error {
 		if err != nil {
 			return err
 		}
-		return a.show(cleared{screen.Spelled(ended)}, func() {
+		return a.show(map[string]any{"cleared": screen.Spelled(ended)}, func() {
 			for _, d := range screen.Spelled(ended) {
 				a.say("%s %s is corrected again, by the service within seconds", d.Item, d.Key)
 			}

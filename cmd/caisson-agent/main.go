@@ -144,7 +144,7 @@ func dispatch(ctx context.Context, a *app, args []string) error {
 // timed runs a verb, and says how long it took where that is asked for.
 func (a *app) timed(ctx context.Context, v verb, args []string) error {
 	began := time.Now()
-	err := fault.But(v.run(ctx, a, args), errHelped)
+	err := fault.But(v.run(ctx, a, args), flag.ErrHelp)
 	if a.detail {
 		a.say("%s took %s", v.name, time.Since(began).Round(time.Millisecond))
 	}
@@ -233,10 +233,7 @@ func who(verb string) string {
 }
 
 func buildTime() time.Time {
-	t, err := time.Parse(time.RFC3339, built)
-	if err != nil {
-		return time.Time{}
-	}
+	t, _ := time.Parse(time.RFC3339, built) // what cannot be read is the zero time
 	return t
 }
 
@@ -264,7 +261,7 @@ func (a *app) parse(f *cli.Flags, args []string) error {
 	switch err := f.Parse(args); {
 	case errors.Is(err, flag.ErrHelp):
 		helpOf(f, a.out)
-		return errHelped
+		return err // which ends a verb that only printed its help
 	case err != nil:
 		return err
 	case a.quiet && a.detail:
@@ -276,9 +273,6 @@ func (a *app) parse(f *cli.Flags, args []string) error {
 	}
 	return nil
 }
-
-// errHelped ends a verb that only printed its help.
-var errHelped = errors.New("help was printed")
 
 // list is a flag that may be given several times.
 type list []string

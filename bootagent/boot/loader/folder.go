@@ -149,7 +149,8 @@ func (f *fatFolder) files() (list []File) {
 			}
 		default:
 			short := string(b[:11])
-			e := File{Name: plainName(short), Size: int64(le.Uint32(b[28:])), folder: b[11]&fatentry.Folder != 0,
+			e := File{Name: plain.With(strings.TrimRight(short[:8], " "), ".", strings.TrimRight(short[8:], " ")),
+				Size: int64(le.Uint32(b[28:])), folder: b[11]&fatentry.Folder != 0,
 				first: uint32(le.Uint16(b[20:]))<<16 | uint32(le.Uint16(b[26:])), short: short, from: n, record: n}
 			if name := f.long(begun, n, fatentry.Sum(short)); name != "" {
 				e.Name, e.from = name, begun
@@ -182,12 +183,6 @@ func (f *fatFolder) long(begun, n int, sum byte) string {
 		units = units[:i]
 	}
 	return string(utf16.Decode(units))
-}
-
-// plainName is how a name of 11 characters is spelled.
-func plainName(short string) string {
-	name, extension := strings.TrimRight(short[:8], " "), strings.TrimRight(short[8:], " ")
-	return plain.With(name, ".", extension)
 }
 
 func (f *fatFolder) find(name string) *File {

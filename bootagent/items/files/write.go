@@ -101,13 +101,9 @@ func (i *Item) write(b *safepath.Batch, path string, s state) error {
 		return err
 	}
 	defer dir.Close() // only held
-	return b.Put(dir, filepath.Base(rel), s.thing())
-}
-
-// thing is a state as it is put.
-func (s state) thing() safepath.Thing {
 	kind := map[string]uint32{regular: unix.S_IFREG, link: unix.S_IFLNK}[s.Kind]
-	return safepath.Thing{Mode: kind | s.Mode, UID: s.UID, GID: s.GID, Content: []byte(s.Content), Target: s.Target}
+	return b.Put(dir, filepath.Base(rel), safepath.Thing{Mode: kind | s.Mode, UID: s.UID, GID: s.GID, Content: []byte(s.Content),
+		Target: s.Target})
 }
 
 // make opens a directory below etc and makes what is missing of it.

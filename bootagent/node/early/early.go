@@ -168,7 +168,10 @@ func (e *Early) kernel(ctx context.Context, part *track.Found, table []item.Item
 	if err := items.Renew(table); err != nil {
 		return err
 	}
-	e.add(ctx, part, table, wait{kernelWithin, items.EarlyKernel, func(spec.Drift) bool { return e.udevBusy() }})
+	e.add(ctx, part, table, wait{kernelWithin, items.EarlyKernel, func(spec.Drift) bool {
+		_, err := os.Stat(e.path("/run/udev/queue")) // is there while udev has events of devices before it
+		return err == nil
+	}})
 	return ctx.Err()
 }
 
@@ -197,12 +200,6 @@ func (e *Early) add(ctx context.Context, part *track.Found, table []item.Item, w
 		}
 		return
 	}
-}
-
-// udevBusy reports whether udev still has events of devices before it.
-func (e *Early) udevBusy() bool {
-	_, err := os.Stat(e.path("/run/udev/queue"))
-	return err == nil
 }
 
 // namesDisk reports whether a mount or a swap names a disk that the boot waits for.

@@ -34,6 +34,7 @@ import (
 	"github.com/caisson-os/caisson/internal/durable"
 	"github.com/caisson-os/caisson/internal/fault"
 	"github.com/caisson-os/caisson/internal/ownfiles"
+	"github.com/caisson-os/caisson/internal/plain"
 	"github.com/caisson-os/caisson/internal/stall"
 	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/spec/rules"
@@ -108,7 +109,7 @@ func (r *Record) Judge(checks []spec.HealthCheck) Verdict {
 			return Verdict{State: Failed, Check: c.Name, Why: why}
 		case p.Since == 0:
 			holds = false
-			wait(cmp.Or(joined(c.Name, p.Why), c.Name+" was not looked at yet"))
+			wait(c.Name + cmp.Or(plain.With("", ": ", p.Why), " was not looked at yet"))
 		case p.Looked-p.Since < c.Soak:
 			v.Until = max(v.Until, p.Since+c.Soak)
 			wait(fmt.Sprintf("%s holds, and must for %d s", c.Name, c.Soak))
@@ -131,13 +132,6 @@ func (r *Record) NextLook(checks []spec.HealthCheck, up time.Duration) time.Dura
 
 // Seconds is a time since the kernel started as a record has it.
 func Seconds(up time.Duration) int64 { return int64(up / time.Second) }
-
-func joined(name, why string) string {
-	if why == "" {
-		return ""
-	}
-	return name + ": " + why
-}
 
 // due is when a check is to be looked at.
 func due(c spec.HealthCheck, p Progress) int64 {

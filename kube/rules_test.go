@@ -22,6 +22,7 @@ var doors = map[string]string{
 	"fleet/policy":        "whose keys count is read beside caisson-kube",
 	"fleet/preview":       "a plan is the one of 'caisson plan'",
 	"fleet/publish":       "publishing is that of 'caisson publish'",
+	"fleet/published":     "what is published is read and checked as everywhere",
 	"fleet/report":        "what nodes signed is judged as elsewhere",
 	"fleet/rollout":       "a rollout is driven as 'caisson rollout run' does",
 	"fleet/view":          "nodes have the conditions that 'caisson fleet status' gives them",

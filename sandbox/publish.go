@@ -12,6 +12,7 @@ import (
 	"github.com/caisson-os/caisson/builder/release"
 	"github.com/caisson-os/caisson/fleet/content"
 	"github.com/caisson-os/caisson/fleet/publish"
+	"github.com/caisson-os/caisson/fleet/published"
 	"github.com/caisson-os/caisson/internal/machine"
 	"github.com/caisson-os/caisson/media/netboot"
 	"github.com/caisson-os/caisson/oci"
@@ -35,8 +36,8 @@ func newSigners() (s signers, err error) {
 // lifetime is how long signatures are valid: longer than anybody looks at a machine.
 const lifetime = 7 * 24 * time.Hour
 
-func (s signers) policy(fleet string) publish.Policy {
-	return publish.Policy{Fleet: fleet, Operator: []sign.Verifier{sign.VerifierOf(s.operator)},
+func (s signers) policy(fleet string) published.Policy {
+	return published.Policy{Fleet: fleet, Operator: []sign.Verifier{sign.VerifierOf(s.operator)},
 		Release:   []sign.Verifier{sign.VerifierOf(s.release)},
 		Threshold: 1, Lifetime: lifetime}
 }
@@ -95,8 +96,7 @@ func (b *Box) publish(ctx context.Context, n publish.Node, first func(context.Co
 // publisher signs with the keys of the sandbox.
 func (b *Box) publisher() *publish.Publisher {
 	policy := b.keys.policy(b.site.Name())
-	return &publish.Publisher{Registry: b.registry, Signers: []crypto.Signer{b.keys.operator}, Trust: &policy,
-		Now: b.o.Now, Say: func(string, ...any) {}}
+	return &publish.Publisher{Reader: published.Reader{Registry: b.registry, Signers: []crypto.Signer{b.keys.operator}, Trust: &policy, Now: b.o.Now, Say: func(string, ...any) {}}}
 }
 
 // writeLoader writes what metal would boot from.
@@ -144,7 +144,7 @@ type Stacked struct {
 
 // ReadKept reads what a fleet in a registry has for a node, and verifies it. The row of any
 // generation says what that is.
-func ReadKept(ctx context.Context, f *publish.Fleet, from *registry.Registry, node string, row spec.Content) (*Kept, error) {
+func ReadKept(ctx context.Context, f *published.Fleet, from *registry.Registry, node string, row spec.Content) (*Kept, error) {
 	o, err := f.Content(ctx, node, row)
 	if err != nil {
 		return nil, err

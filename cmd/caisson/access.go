@@ -18,6 +18,7 @@ import (
 	"github.com/caisson-os/caisson/builder/release"
 	"github.com/caisson-os/caisson/fleet/policy"
 	"github.com/caisson-os/caisson/fleet/publish"
+	"github.com/caisson-os/caisson/fleet/published"
 	"github.com/caisson-os/caisson/fleet/seal"
 	"github.com/caisson-os/caisson/internal/cli"
 	"github.com/caisson-os/caisson/oci"
@@ -215,7 +216,7 @@ func (t *trustFlags) said() bool { return len(t.site) > 0 || len(t.keys) > 0 || 
 func (t *trustFlags) nobody() bool { return len(t.site)+len(t.keys) == 0 }
 
 // policy returns whom to trust, nil when nothing was said.
-func (t *trustFlags) policy(a *app) (*publish.Policy, error) {
+func (t *trustFlags) policy(a *app) (*published.Policy, error) {
 	switch {
 	case t.threshold != 0 && len(t.keys) == 0:
 		return nil, cli.Usage("a site says its own in trust.threshold", "--threshold counts keys of --trust")
@@ -302,7 +303,7 @@ func (m *memoryFlags) looking(f *pflag.FlagSet) {
 }
 
 // open opens the memory. Without a site and --remember there is none.
-func (m *memoryFlags) open(a *app, site []string, signs bool) (*publish.Memory, error) {
+func (m *memoryFlags) open(a *app, site []string, signs bool) (*published.Memory, error) {
 	name := m.remember
 	if name == "" && len(site) > 0 {
 		name = memoryName(site[0])
@@ -313,7 +314,7 @@ func (m *memoryFlags) open(a *app, site []string, signs bool) (*publish.Memory, 
 		}
 		return nil, nil
 	}
-	return publish.OpenMemory(name)
+	return published.OpenMemory(name)
 }
 
 // memoryName returns the name of the memory beside a site.
@@ -332,8 +333,9 @@ func (a *app) publisher(r *registry.Registry, by []crypto.Signer, t *trustFlags,
 	if err := file.Elsewhere(r.Ref()); err != nil {
 		return nil, err
 	}
-	return &publish.Publisher{Registry: r, Signers: by, Now: now(), Clock: now, Say: a.say, Trust: policy, Memory: file,
-		AcceptExpired: m.acceptExpired, IgnoreIntent: m.ignoreIntent, Author: self(), Wait: m.wait}, nil
+	return &publish.Publisher{Reader: published.Reader{Registry: r, Signers: by, Now: now(), Say: a.say, Trust: policy, Memory: file,
+		AcceptExpired: m.acceptExpired},
+		Clock: now, IgnoreIntent: m.ignoreIntent, Author: self(), Wait: m.wait}, nil
 }
 
 // now is the time of issue, in whole seconds.

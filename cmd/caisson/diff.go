@@ -18,6 +18,8 @@ import (
 	"github.com/caisson-os/caisson/fleet/attest"
 	"github.com/caisson-os/caisson/fleet/history"
 	"github.com/caisson-os/caisson/fleet/publish"
+	"github.com/caisson-os/caisson/fleet/published"
+	"github.com/caisson-os/caisson/fleet/verify"
 	"github.com/caisson-os/caisson/internal/cli"
 	"github.com/caisson-os/caisson/media"
 	"github.com/caisson-os/caisson/oci/keys"
@@ -104,7 +106,7 @@ func (a *app) diffGenerations(ctx context.Context, look *looking, args, nodes []
 	if err != nil {
 		return err
 	}
-	var named []publish.Generation
+	var named []published.Generation
 	for _, name := range args[1:] {
 		g, err := fleet.Find(ctx, name)
 		if err != nil {
@@ -261,7 +263,7 @@ type looking struct {
 	reach access
 	whom  trustFlags
 	known memoryFlags
-	kept  *publish.Shards // of who looks again and again; nil keeps nothing
+	kept  *published.Shards // of who looks again and again; nil keeps nothing
 }
 
 func (l *looking) flags(a *app, f *pflag.FlagSet) {
@@ -272,7 +274,7 @@ func (l *looking) flags(a *app, f *pflag.FlagSet) {
 
 // open reads a published fleet with the keys that are trusted, and changes nothing. It says
 // what is not published yet.
-func (l *looking) open(ctx context.Context, a *app, ref string) (*publish.Fleet, error) {
+func (l *looking) open(ctx context.Context, a *app, ref string) (*published.Fleet, error) {
 	f, err := l.read(ctx, a, ref)
 	if err != nil {
 		return nil, err
@@ -285,7 +287,7 @@ func (l *looking) open(ctx context.Context, a *app, ref string) (*publish.Fleet,
 }
 
 // read is open for who says it otherwise.
-func (l *looking) read(ctx context.Context, a *app, ref string) (*publish.Fleet, error) {
+func (l *looking) read(ctx context.Context, a *app, ref string) (*published.Fleet, error) {
 	if err := l.trustsSomebody(ref); err != nil {
 		return nil, err
 	}
@@ -347,8 +349,7 @@ func (a *app) verifyCommand() *cobra.Command {
 		if keys := len(look.whom.keys); keys > 1 && look.whom.threshold == 0 {
 			a.say("no --threshold: all %d keys must have signed", keys)
 		}
-		p.Images = images
-		report, err := p.Verify(c.Context(), *p.Trust, nodes)
+		report, err := verify.Fleet(c.Context(), &p.Reader, *p.Trust, nodes, images)
 		if err = a.print(report, err); err == nil && !report.OK() {
 			return cli.Refused("verification failed: nodes would refuse part of it, or it is not what fleet:index says")
 		}

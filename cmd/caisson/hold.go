@@ -17,7 +17,9 @@ import (
 	"github.com/caisson-os/caisson/builder/release"
 	"github.com/caisson-os/caisson/fleet/git"
 	"github.com/caisson-os/caisson/fleet/mirror"
+	"github.com/caisson-os/caisson/fleet/prune"
 	"github.com/caisson-os/caisson/fleet/publish"
+	"github.com/caisson-os/caisson/fleet/published"
 	"github.com/caisson-os/caisson/internal/cli"
 	"github.com/caisson-os/caisson/spec/site"
 )
@@ -324,7 +326,7 @@ func (a *app) retireCommand() *cobra.Command {
 
 func (a *app) pruneCommand() *cobra.Command {
 	var look looking
-	var keep publish.Keep
+	var keep prune.Keep
 	var dry bool
 	c := verb("prune", func(c *cobra.Command, args []string) error {
 		if keep.Versions < 1 || keep.Generations < 1 {
@@ -334,7 +336,7 @@ func (a *app) pruneCommand() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		out, err := p.Prune(c.Context(), keep, dry)
+		out, err := prune.Run(c.Context(), &p.Reader, p.Alone, keep, dry)
 		if err := a.printTold(out, err); err != nil || len(out.Stays) == 0 {
 			return err
 		}
@@ -398,10 +400,11 @@ func (a *app) copy(ctx context.Context, f copyFlags, src, dst string) error {
 	if err != nil {
 		return err
 	}
-	m := &mirror.Mirror{Say: a.say, Dry: f.dry, To: &publish.Publisher{Registry: to, Now: now(), Say: a.say}}
-	if m.From, err = a.publisher(from, nil, &f.whom, f.known); err != nil {
+	p, err := a.publisher(from, nil, &f.whom, f.known)
+	if err != nil {
 		return err
 	}
+	m := &mirror.Mirror{Say: a.say, Dry: f.dry, From: &p.Reader, To: &published.Reader{Registry: to, Now: now(), Say: a.say}}
 	if m.Policy = m.From.Trust; m.Policy == nil {
 		a.say("warning: nothing is verified: whoever can push to %s chooses what is copied", from.Ref())
 	}

@@ -17,6 +17,7 @@ import (
 	"github.com/caisson-os/caisson/builder/boot"
 	"github.com/caisson-os/caisson/fleet/policy"
 	"github.com/caisson-os/caisson/fleet/publish"
+	"github.com/caisson-os/caisson/fleet/published"
 	"github.com/caisson-os/caisson/internal/cli"
 	"github.com/caisson-os/caisson/internal/durable"
 	"github.com/caisson-os/caisson/internal/plain"
@@ -368,7 +369,7 @@ func (r *rescuing) run(ctx context.Context, a *app, names []string, node string)
 }
 
 // write writes the statement, or a medium that holds nothing else.
-func (r *rescuing) write(trusted publish.Policy, doc spec.Rescue, by []crypto.Signer) error {
+func (r *rescuing) write(trusted published.Policy, doc spec.Rescue, by []crypto.Signer) error {
 	c, err := publish.SignRescue(trusted, doc, by)
 	if err != nil {
 		return err

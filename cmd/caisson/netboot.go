@@ -21,6 +21,7 @@ import (
 	"github.com/caisson-os/caisson/fleet/mirror"
 	"github.com/caisson-os/caisson/fleet/policy"
 	"github.com/caisson-os/caisson/fleet/publish"
+	"github.com/caisson-os/caisson/fleet/published"
 	"github.com/caisson-os/caisson/internal/cli"
 	"github.com/caisson-os/caisson/internal/digest"
 	"github.com/caisson-os/caisson/internal/durable"
@@ -221,11 +222,11 @@ func (a *app) loader(ctx context.Context, s *site.Site, f *loaderFlags, file str
 
 // siteLayers returns a site's layers in a registry, by what is remembered beside the site.
 func (a *app) siteLayers(ctx context.Context, reg *registry.Registry, s *site.Site, file string) (policy.Layers, error) {
-	m, err := publish.OpenMemory(memoryName(file))
+	m, err := published.OpenMemory(memoryName(file))
 	if err != nil {
 		return policy.Layers{}, err
 	}
-	return policy.OpenLayers(ctx, &publish.Publisher{Registry: reg, Memory: m, Now: now(), Say: a.say}, s)
+	return policy.OpenLayers(ctx, &published.Reader{Registry: reg, Memory: m, Now: now(), Say: a.say}, s)
 }
 
 // bootstrapped is the output of bootstrap -o json where it writes a file; else it prints what
@@ -423,10 +424,11 @@ func (a *app) carry(ctx context.Context, f imageFlags, from *registry.Registry, 
 	if err != nil {
 		return nil, err
 	}
-	m := &mirror.Mirror{Say: a.say, To: &publish.Publisher{Registry: to, Now: now(), Say: a.say}}
-	if m.From, err = a.publisher(from, nil, &trustFlags{site: names}, memoryFlags{}); err != nil {
+	p, err := a.publisher(from, nil, &trustFlags{site: names}, memoryFlags{})
+	if err != nil {
 		return nil, err
 	}
+	m := &mirror.Mirror{Say: a.say, From: &p.Reader, To: &published.Reader{Registry: to, Now: now(), Say: a.say}}
 	m.Policy = m.From.Trust
 	carried, err := m.Nodes(ctx, f.node)
 	if err != nil {

@@ -26,12 +26,15 @@ import (
 	"github.com/caisson-os/caisson/fleet/content"
 	"github.com/caisson-os/caisson/fleet/history"
 	"github.com/caisson-os/caisson/fleet/mirror"
+	"github.com/caisson-os/caisson/fleet/prune"
 	"github.com/caisson-os/caisson/fleet/publish"
+	"github.com/caisson-os/caisson/fleet/published"
 	"github.com/caisson-os/caisson/fleet/replace"
 	"github.com/caisson-os/caisson/fleet/rollout"
 	"github.com/caisson-os/caisson/fleet/seal"
 	"github.com/caisson-os/caisson/fleet/server"
 	"github.com/caisson-os/caisson/fleet/unknown"
+	"github.com/caisson-os/caisson/fleet/verify"
 	"github.com/caisson-os/caisson/internal/cli"
 	"github.com/caisson-os/caisson/media"
 	"github.com/caisson-os/caisson/oci/keys"
@@ -70,8 +73,8 @@ var results = map[string]any{
 	"build":               release.Pushed{},
 	"lock":                locked{},
 	"inspect":             []release.Inspected{},
-	"inspect-node":        publish.Inspected{}, // inspect --node
-	"diff-fleet":          plan.Plan{},         // diff REF GEN GEN
+	"inspect-node":        published.Inspected{}, // inspect --node
+	"diff-fleet":          plan.Plan{},           // diff REF GEN GEN
 	"history":             []history.Entry{},
 	"history-generation":  history.Detail{}, // history REF GEN
 	"rollout start":       rollout.State{},
@@ -82,7 +85,7 @@ var results = map[string]any{
 	"rollout abort":       publish.Result{},
 	"rollout undo":        publish.Result{},
 	"diff":                []release.Difference{},
-	"prune":               publish.Pruned{},
+	"prune":               prune.Pruned{},
 	"netboot":             netbooted{},
 	"bootstrap":           bootstrapped{},
 	"image":               imaged{},
@@ -100,7 +103,7 @@ var results = map[string]any{
 	"resume":              publish.Result{},
 	"retire":              publish.Result{},
 	"refresh":             publish.Result{},
-	"verify":              publish.Report{},
+	"verify":              verify.Report{},
 	"verify-quote":        attest.Verdict{},
 	"keys generate":       keys.Info{},
 	"keys show":           keys.Info{},

@@ -19,7 +19,7 @@ import (
 	"github.com/caisson-os/caisson/fleet/content"
 	"github.com/caisson-os/caisson/fleet/hub"
 	"github.com/caisson-os/caisson/fleet/people"
-	"github.com/caisson-os/caisson/fleet/publish"
+	"github.com/caisson-os/caisson/fleet/published"
 	"github.com/caisson-os/caisson/fleet/query"
 	"github.com/caisson-os/caisson/fleet/relay"
 	"github.com/caisson-os/caisson/fleet/server"
@@ -318,7 +318,7 @@ func (a *app) serveFleet(ctx context.Context, v *serving) error {
 	if err := v.follow(a); err != nil {
 		return err
 	}
-	v.look.kept, v.HTTP, v.Opened = &publish.Shards{}, v.http, a.opened
+	v.look.kept, v.HTTP, v.Opened = &published.Shards{}, v.http, a.opened
 	v.ReadOnce = slices.Contains(v.look.whom.site, "-") // standard input
 	v.Listen = func() (net.Listener, error) { return v.open("serve", "127.0.0.1:8081") }
 	return v.Serve(ctx, o, v.reader(a))
@@ -339,7 +339,7 @@ func (v *serving) follow(a *app) (err error) {
 // reader reads what is published by the flags.
 func (v *serving) reader(a *app) *service.Reader {
 	return &service.Reader{Names: func() (map[string]string, error) { return v.look.whom.names(a) }, Measure: media.Measure,
-		Read: func(ctx context.Context) (*publish.Fleet, error) {
+		Read: func(ctx context.Context) (*published.Fleet, error) {
 			f, err := v.look.read(ctx, a, v.from)
 			return f, v.hinted(err)
 		}}

@@ -14,6 +14,7 @@ import (
 	"github.com/caisson-os/caisson/builder"
 	"github.com/caisson-os/caisson/fleet/content"
 	"github.com/caisson-os/caisson/fleet/publish"
+	"github.com/caisson-os/caisson/fleet/published"
 	"github.com/caisson-os/caisson/internal/cli"
 	"github.com/caisson-os/caisson/oci"
 	"github.com/caisson-os/caisson/spec/site"
@@ -53,7 +54,7 @@ func (r *services) open(a *app, names []string) (err error) {
 
 // verifyServices makes images of signed commits again that were not published yet, before anything
 // is signed that names them.
-func verifyServices(ctx context.Context, source *content.Source, p *publish.Publisher, policy publish.Policy, s *site.Site) error {
+func verifyServices(ctx context.Context, source *content.Source, p *publish.Publisher, policy published.Policy, s *site.Site) error {
 	if !slices.ContainsFunc(s.Services().List, func(v service.Service) bool { return v.Git.AllowedSigners != "" }) {
 		return nil
 	}
@@ -158,14 +159,14 @@ func (a *app) servicesDiffCommand() *cobra.Command {
 }
 
 // publishedServices opens what is published, nil where nothing is yet.
-func (a *app) publishedServices(ctx context.Context, look *looking, from string) (*publish.Fleet, error) {
+func (a *app) publishedServices(ctx context.Context, look *looking, from string) (*published.Fleet, error) {
 	if parsed, err := oci.ParseRef(from); err == nil {
 		if empty, err := a.empty(parsed, look.known); empty || err != nil {
 			return nil, err
 		}
 	}
 	fleet, err := look.open(ctx, a, from)
-	if errors.Is(err, publish.ErrUnpublished) {
+	if errors.Is(err, published.ErrUnpublished) {
 		a.say(nothingYet, from)
 		return nil, nil
 	}

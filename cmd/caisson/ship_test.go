@@ -13,7 +13,7 @@ import (
 
 	"github.com/caisson-os/caisson/builder"
 	"github.com/caisson-os/caisson/builder/release"
-	"github.com/caisson-os/caisson/fleet/publish"
+	"github.com/caisson-os/caisson/fleet/published"
 	"github.com/caisson-os/caisson/internal/mediatype"
 	"github.com/caisson-os/caisson/layers/image"
 	"github.com/caisson-os/caisson/oci"
@@ -63,7 +63,7 @@ func shipLayers(file, ref, version, key string) error {
 	if err != nil {
 		return err
 	}
-	m, err := publish.OpenMemory(memoryName(file))
+	m, err := published.OpenMemory(memoryName(file))
 	if err != nil {
 		return err
 	}

@@ -23,7 +23,7 @@ import (
 	"github.com/google/go-tpm/tpm2"
 
 	"github.com/caisson-os/caisson/fleet/history"
-	"github.com/caisson-os/caisson/fleet/publish"
+	"github.com/caisson-os/caisson/fleet/published"
 	"github.com/caisson-os/caisson/fleet/view"
 	"github.com/caisson-os/caisson/internal/digest"
 	"github.com/caisson-os/caisson/spec"
@@ -131,7 +131,7 @@ func goesOn(from, to Register) bool {
 // Given returns what a node may have entered: the core of each of its overlays that is kept, on
 // each of its layers, since a node goes on with a newer overlay on the layer before. What only
 // keys signed that count no more is not among them.
-func Given(ctx context.Context, f *publish.Fleet, node string) (map[Root]Layer, error) {
+func Given(ctx context.Context, f *published.Fleet, node string) (map[Root]Layer, error) {
 	list, err := history.List(ctx, f, node, nil)
 	if err != nil {
 		return nil, err

@@ -21,7 +21,7 @@ import (
 	"time"
 
 	"github.com/caisson-os/caisson/builder/release"
-	"github.com/caisson-os/caisson/fleet/publish"
+	"github.com/caisson-os/caisson/fleet/published"
 	"github.com/caisson-os/caisson/internal/advisory"
 	"github.com/caisson-os/caisson/internal/cli"
 	"github.com/caisson-os/caisson/internal/digest"
@@ -35,7 +35,7 @@ import (
 // Entry is one generation. A list of them is what history -o json prints, the newest
 // first.
 type Entry struct {
-	publish.Generation
+	published.Generation
 	Verb      string    `json:"verb,omitempty"` // what took the generation
 	Author    string    `json:"author,omitempty"`
 	Reason    string    `json:"reason,omitempty"`
@@ -81,7 +81,7 @@ func (n Node) is(other Node) bool {
 // List lists the generations that are kept. With a node only those are listed in which
 // it got something else, or its holds changed, also since the last one before that counts. names
 // has the names of keys, by id.
-func List(ctx context.Context, f *publish.Fleet, node string, names map[string]string) ([]Entry, error) {
+func List(ctx context.Context, f *published.Fleet, node string, names map[string]string) ([]Entry, error) {
 	generations, err := f.Generations(ctx)
 	if err != nil {
 		return nil, err
@@ -99,7 +99,7 @@ func List(ctx context.Context, f *publish.Fleet, node string, names map[string]s
 		case err != nil:
 			return nil, err
 		}
-		e.At = past.Issued
+		e.At = past.Said.IssuedAt
 		for _, s := range past.Root.Shards {
 			e.Nodes += s.Nodes
 		}
@@ -141,7 +141,7 @@ func List(ctx context.Context, f *publish.Fleet, node string, names map[string]s
 }
 
 // mark returns why what a generation says does not count, "" where it does.
-func mark(f *publish.Fleet, g publish.Generation, by []string, proven bool) string {
+func mark(f *published.Fleet, g published.Generation, by []string, proven bool) string {
 	switch {
 	case !proven && slices.ContainsFunc(by, f.Revoked):
 		return byRevoked
@@ -154,7 +154,7 @@ func mark(f *publish.Fleet, g publish.Generation, by []string, proven bool) stri
 }
 
 // compared reads generations that are compared, with the marks of those that have one.
-func compared(ctx context.Context, f *publish.Fleet, list ...publish.Generation) (all []*publish.Past, marks []string, err error) {
+func compared(ctx context.Context, f *published.Fleet, list ...published.Generation) (all []*published.Past, marks []string, err error) {
 	for _, g := range list {
 		past, by, proven, err := f.PastOf(ctx, g)
 		if err != nil {
@@ -168,7 +168,7 @@ func compared(ctx context.Context, f *publish.Fleet, list ...publish.Generation)
 	return all, marks, nil
 }
 
-func of(ctx context.Context, past *publish.Past, node string) (Node, error) {
+func of(ctx context.Context, past *published.Past, node string) (Node, error) {
 	row, _, err := past.Row(ctx, node)
 	return Node{Overlay: row.Overlay, Layer: row.Layer, Holds: row.Holds, Content: content(row)}, err
 }
@@ -176,7 +176,7 @@ func of(ctx context.Context, past *publish.Past, node string) (Node, error) {
 // Between returns what changed from one generation to another, node by node, in the
 // form of a plan: what going from the first to the second did, or would do. With a node
 // it is about that one.
-func Between(ctx context.Context, f *publish.Fleet, from, to publish.Generation, node string) (*plan.Plan, error) {
+func Between(ctx context.Context, f *published.Fleet, from, to published.Generation, node string) (*plan.Plan, error) {
 	both, marks, err := compared(ctx, f, from, to)
 	if err != nil {
 		return nil, err
@@ -201,7 +201,7 @@ func Between(ctx context.Context, f *publish.Fleet, from, to publish.Generation,
 	for _, name := range plain.Names(maps.Keys(names)) {
 		a, wasThere := rows[0][name]
 		b, isThere := rows[1][name]
-		d := plan.Difference{Node: name, HoldFrom: publish.HoldText(a.Holds), HoldTo: publish.HoldText(b.Holds)}
+		d := plan.Difference{Node: name, HoldFrom: published.HoldText(a.Holds), HoldTo: published.HoldText(b.Holds)}
 		if wasThere && (!isThere || a.Overlay != b.Overlay) {
 			if d.From, err = f.Content(ctx, name, content(a)); err != nil {
 				return nil, err
@@ -218,7 +218,7 @@ func Between(ctx context.Context, f *publish.Fleet, from, to publish.Generation,
 }
 
 // kept returns the generations that are kept, the newest first, of which there must be one.
-func kept(ctx context.Context, f *publish.Fleet) ([]publish.Generation, error) {
+func kept(ctx context.Context, f *published.Fleet) ([]published.Generation, error) {
 	list, err := f.Generations(ctx)
 	if err == nil && len(list) == 0 {
 		err = errors.New("no generation is kept")
@@ -228,7 +228,7 @@ func kept(ctx context.Context, f *publish.Fleet) ([]publish.Generation, error) {
 
 // Nodes returns in what a node differs from another one in a generation, the newest where none is
 // named, as a plan of the first that would have what the second has.
-func Nodes(ctx context.Context, f *publish.Fleet, in []publish.Generation, from, to string) (*plan.Plan, error) {
+func Nodes(ctx context.Context, f *published.Fleet, in []published.Generation, from, to string) (*plan.Plan, error) {
 	var err error
 	if len(in) == 0 {
 		if in, err = kept(ctx, f); err != nil {
@@ -254,14 +254,14 @@ func Nodes(ctx context.Context, f *publish.Fleet, in []publish.Generation, from,
 		}
 	}
 	d := plan.Difference{Node: from, From: both[0], To: both[1],
-		HoldFrom: publish.HoldText(rows[from].Holds), HoldTo: publish.HoldText(rows[to].Holds)}
+		HoldFrom: published.HoldText(rows[from].Holds), HoldTo: published.HoldText(rows[to].Holds)}
 	l := layers(ctx, f)
 	return &plan.Plan{Nodes: []plan.NodePlan{plan.NewDifferences(l).Plan(d)}, Layers: []plan.LayerPlan{}, NotLooked: []string{},
 		Marks: marks}, l.Err
 }
 
 // Advise adds to a plan what the layers close that its nodes go to, unless by is nil.
-func Advise(ctx context.Context, f *publish.Fleet, p *plan.Plan, by plan.Advise) error {
+func Advise(ctx context.Context, f *published.Fleet, p *plan.Plan, by plan.Advise) error {
 	if by == nil {
 		return nil
 	}
@@ -291,7 +291,7 @@ func Advise(ctx context.Context, f *publish.Fleet, p *plan.Plan, by plan.Advise)
 }
 
 // Overlays returns what lies between two overlays of a node, with what differs in their layers.
-func Overlays(ctx context.Context, f *publish.Fleet, from, to *spec.Overlay) ([]plan.Change, error) {
+func Overlays(ctx context.Context, f *published.Fleet, from, to *spec.Overlay) ([]plan.Change, error) {
 	l := layers(ctx, f)
 	return plan.NewDifferences(l).Plan(plan.Difference{Node: to.Node, From: from, To: to}).Changes, l.Err
 }
@@ -303,7 +303,7 @@ func noNode(name string, rows map[string]spec.Published) error {
 // Setting lists the generations in which the setting KIND/KEY changed on a node, or one below it,
 // the newest first, each with the change: since when a value holds, and who wrote it. What a node
 // had is compared with what it had in the generation before that is kept.
-func Setting(ctx context.Context, f *publish.Fleet, node, key string, names map[string]string) ([]Entry, error) {
+func Setting(ctx context.Context, f *published.Fleet, node, key string, names map[string]string) ([]Entry, error) {
 	list, err := List(ctx, f, node, names)
 	if err != nil {
 		return nil, err
@@ -338,12 +338,12 @@ func Setting(ctx context.Context, f *publish.Fleet, node, key string, names map[
 // Detail is one generation in full.
 type Detail struct {
 	Entry
-	Before *publish.Generation `json:"before,omitempty"` // the one before that is kept; absent for the oldest
-	Plan   *plan.Plan          `json:"plan,omitempty"`   // from that one to this
+	Before *published.Generation `json:"before,omitempty"` // the one before that is kept; absent for the oldest
+	Plan   *plan.Plan            `json:"plan,omitempty"`   // from that one to this
 }
 
 // Show returns a generation, with what it changed.
-func Show(ctx context.Context, f *publish.Fleet, g publish.Generation, names map[string]string, by plan.Advise) (*Detail, error) {
+func Show(ctx context.Context, f *published.Fleet, g published.Generation, names map[string]string, by plan.Advise) (*Detail, error) {
 	list, err := List(ctx, f, "", names)
 	if err != nil {
 		return nil, err
@@ -364,7 +364,7 @@ func Show(ctx context.Context, f *publish.Fleet, g publish.Generation, names map
 
 // layers are those of a fleet, as it was read: one that is gone, or that nobody released,
 // is not known, and nothing is to come.
-func layers(ctx context.Context, f *publish.Fleet) *release.Planned {
+func layers(ctx context.Context, f *published.Fleet) *release.Planned {
 	return &release.Planned{Context: ctx, Read: f.Layer, Say: f.Say}
 }
 

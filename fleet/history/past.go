@@ -18,7 +18,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/caisson-os/caisson/fleet/publish"
+	"github.com/caisson-os/caisson/fleet/published"
 	"github.com/caisson-os/caisson/internal/cli"
 	"github.com/caisson-os/caisson/internal/plain"
 	"github.com/caisson-os/caisson/oci"
@@ -45,7 +45,7 @@ type Table struct {
 	By plan.Advise // nil for no word on advisories
 
 	ctx   context.Context                   // ends what is read
-	fleet func() *publish.Fleet             // as it was read last, nil where it was not yet
+	fleet func() *published.Fleet           // as it was read last, nil where it was not yet
 	names func() (map[string]string, error) // of keys, by id
 	turn  chan struct{}                     // has a place for the question that is read
 	found map[string]*Difference            // by the digests of both roots, and the node; who has the turn uses it
@@ -76,14 +76,14 @@ func (a *answer) failed(now time.Time) bool {
 }
 
 // NewPast returns a table that knows nothing. What it reads ends with ctx.
-func NewPast(ctx context.Context, fleet func() *publish.Fleet, names func() (map[string]string, error)) *Table {
+func NewPast(ctx context.Context, fleet func() *published.Fleet, names func() (map[string]string, error)) *Table {
 	return &Table{ctx: ctx, fleet: fleet, names: names, turn: make(chan struct{}, 1), found: map[string]*Difference{}}
 }
 
 // List returns the generations that are kept, the newest first: of a node those in which it got
 // something else, and with a key, too, those in which that setting changed on it.
 func (t *Table) List(ctx context.Context, node, key string) ([]Entry, error) {
-	return ask(ctx, t, []string{"list", node, key}, func(ctx context.Context, f *publish.Fleet) ([]Entry, error) {
+	return ask(ctx, t, []string{"list", node, key}, func(ctx context.Context, f *published.Fleet) ([]Entry, error) {
 		names, err := t.names()
 		switch {
 		case err != nil:
@@ -101,7 +101,7 @@ func (t *Table) List(ctx context.Context, node, key string) ([]Entry, error) {
 // "" the generation before is meant, and nothing is returned for the oldest; where to is "", the
 // newest.
 func (t *Table) Between(ctx context.Context, from, to, node string) (*Difference, error) {
-	return ask(ctx, t, []string{"between", from, to, node}, func(ctx context.Context, f *publish.Fleet) (*Difference, error) {
+	return ask(ctx, t, []string{"between", from, to, node}, func(ctx context.Context, f *published.Fleet) (*Difference, error) {
 		a, b, err := pair(ctx, f, from, to)
 		if err != nil || a == b && from == "" {
 			return nil, err // none is before the oldest
@@ -131,7 +131,7 @@ func (t *Table) Between(ctx context.Context, from, to, node string) (*Difference
 
 // Beside returns in what a node differs from another one as both are published now.
 func (t *Table) Beside(ctx context.Context, node, other string) (*Difference, error) {
-	return ask(ctx, t, []string{"beside", node, other}, func(ctx context.Context, f *publish.Fleet) (*Difference, error) {
+	return ask(ctx, t, []string{"beside", node, other}, func(ctx context.Context, f *published.Fleet) (*Difference, error) {
 		p, err := Nodes(ctx, f, nil, other, node)
 		if err == nil {
 			err = Advise(ctx, f, p, t.By)
@@ -144,7 +144,7 @@ func (t *Table) Beside(ctx context.Context, node, other string) (*Difference, er
 }
 
 // pair finds the generations of a difference. Both are the oldest one where none is before it.
-func pair(ctx context.Context, f *publish.Fleet, from, to string) (a, b publish.Generation, err error) {
+func pair(ctx context.Context, f *published.Fleet, from, to string) (a, b published.Generation, err error) {
 	list, err := kept(ctx, f)
 	if err != nil {
 		return a, b, err
@@ -168,7 +168,7 @@ func pair(ctx context.Context, f *publish.Fleet, from, to string) (a, b publish.
 }
 
 // ofRoots names what two generations signed, and how much of it the keys that count now mark.
-func ofRoots(ctx context.Context, f *publish.Fleet, a, b publish.Generation) (string, error) {
+func ofRoots(ctx context.Context, f *published.Fleet, a, b published.Generation) (string, error) {
 	both, names, err := compared(ctx, f, a, b)
 	if err != nil {
 		return "", err
@@ -185,8 +185,8 @@ func ofRoots(ctx context.Context, f *publish.Fleet, a, b publish.Generation) (st
 
 // ask returns what is kept of a question, or waits until it is read.
 func ask[T any](ctx context.Context, t *Table, question []string,
-	read func(context.Context, *publish.Fleet) (T, error)) (none T, err error) {
-	a, err := t.answer(strings.Join(question, "\x00"), func(ctx context.Context, f *publish.Fleet) (any, error) { return read(ctx, f) })
+	read func(context.Context, *published.Fleet) (T, error)) (none T, err error) {
+	a, err := t.answer(strings.Join(question, "\x00"), func(ctx context.Context, f *published.Fleet) (any, error) { return read(ctx, f) })
 	if err != nil {
 		return none, err
 	}
@@ -202,7 +202,7 @@ func ask[T any](ctx context.Context, t *Table, question []string,
 }
 
 // answer returns the one that is kept of a question, or begins to read it.
-func (t *Table) answer(question string, read func(context.Context, *publish.Fleet) (any, error)) (*answer, error) {
+func (t *Table) answer(question string, read func(context.Context, *published.Fleet) (any, error)) (*answer, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	f := t.fleet()
@@ -234,7 +234,7 @@ func (t *Table) answer(question string, read func(context.Context, *publish.Flee
 }
 
 // read answers a question when its turn comes.
-func (t *Table) read(a *answer, f *publish.Fleet, read func(context.Context, *publish.Fleet) (any, error)) {
+func (t *Table) read(a *answer, f *published.Fleet, read func(context.Context, *published.Fleet) (any, error)) {
 	defer func() {
 		a.at = time.Now()
 		close(a.done)

@@ -12,6 +12,8 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/binary"
+	"fmt"
+	"iter"
 	"maps"
 	"math/bits"
 	"slices"
@@ -279,4 +281,29 @@ func Each(ctx context.Context, n int, f func(context.Context, int) error) error 
 	}
 	group.Wait()
 	return context.Cause(ctx)
+}
+
+// Find returns what f finds of each of some nodes, several at once. What is zero is left out.
+func Find[T comparable](ctx context.Context, names iter.Seq[string], f func(context.Context, string) (T, error)) (map[string]T, error) {
+	var mu sync.Mutex
+	list, found := slices.Collect(names), map[string]T{}
+	err := Each(ctx, len(list), func(ctx context.Context, i int) error {
+		one, err := f(ctx, list[i])
+		if zero := *new(T); err != nil || one == zero {
+			return OfNode(list[i], err)
+		}
+		mu.Lock()
+		defer mu.Unlock()
+		found[list[i]] = one
+		return nil
+	})
+	return found, err
+}
+
+// OfNode says which node an error is about.
+func OfNode(name string, err error) error {
+	if err != nil {
+		err = fmt.Errorf("node %s: %w", name, err)
+	}
+	return err
 }

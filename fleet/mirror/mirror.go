@@ -21,7 +21,8 @@ import (
 	"sync"
 	"time"
 
-	"github.com/caisson-os/caisson/fleet/publish"
+	"github.com/caisson-os/caisson/fleet/published"
+	"github.com/caisson-os/caisson/fleet/verify"
 	"github.com/caisson-os/caisson/internal/cli"
 	"github.com/caisson-os/caisson/internal/plain"
 	"github.com/caisson-os/caisson/oci"
@@ -32,8 +33,8 @@ import (
 
 // Mirror copies from one publisher's place to another's. They read only.
 type Mirror struct {
-	From, To *publish.Publisher
-	Policy   *publish.Policy // what is copied is verified with it; nil copies anything
+	From, To *published.Reader
+	Policy   *published.Policy // what is copied is verified with it; nil copies anything
 	Say      func(format string, args ...any)
 	Dry      bool // the result says what would be copied, and nothing is
 }
@@ -83,7 +84,7 @@ type Copied struct {
 type run struct {
 	*Mirror
 	transfer *registry.Transfer
-	policy   *publish.Policy // completed from the index
+	policy   *published.Policy // completed from the index
 	result   *Result
 	mu       sync.Mutex // of what was copied
 }
@@ -125,7 +126,7 @@ func (m *Mirror) Fleet(ctx context.Context) (*Result, error) {
 			func() error { return r.some(ctx, oci.RepoService, isKept) },
 			func() error { return r.some(ctx, oci.RepoLoader, isKept) },
 			func() error { return r.overlays(ctx, nodes.before) },
-			func() error { return r.some(ctx, oci.RepoFleet, publish.IsKeys) }, // oldest first: a node finds each by the one before
+			func() error { return r.some(ctx, oci.RepoFleet, published.IsKeys) }, // oldest first: a node finds each by the one before
 			func() error { return r.overlays(ctx, nodes.after) },
 			func() error { return r.some(ctx, oci.RepoFleet, isDocument) },
 		} {
@@ -145,8 +146,8 @@ func (m *Mirror) Fleet(ctx context.Context) (*Result, error) {
 }
 
 // verify asks what nodes would ask.
-func (m *Mirror) verify(ctx context.Context, p *publish.Publisher) error {
-	report, err := p.Verify(ctx, *m.Policy, nil)
+func (m *Mirror) verify(ctx context.Context, p *published.Reader) error {
+	report, err := verify.Fleet(ctx, p, *m.Policy, nil, false)
 	if err != nil {
 		return err
 	}
@@ -196,7 +197,7 @@ func (r *run) nodes(ctx context.Context) (tags nodeTags, err error) {
 	if err != nil {
 		return tags, err
 	}
-	shards, err := r.tags(ctx, oci.RepoNode, publish.IsShard)
+	shards, err := r.tags(ctx, oci.RepoNode, published.IsShard)
 	if err != nil {
 		return tags, err
 	}

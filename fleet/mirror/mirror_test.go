@@ -19,6 +19,7 @@ import (
 	"time"
 
 	"github.com/caisson-os/caisson/fleet/publish"
+	"github.com/caisson-os/caisson/fleet/published"
 	"github.com/caisson-os/caisson/oci"
 	"github.com/caisson-os/caisson/oci/registry"
 	"github.com/caisson-os/caisson/oci/sign"
@@ -52,7 +53,7 @@ type source struct {
 	*publish.Publisher
 	t      testing.TB
 	root   *ecdsa.PrivateKey
-	policy publish.Policy
+	policy published.Policy
 	first  *chain.Chain // as boot files of version 1 have it
 }
 
@@ -60,10 +61,10 @@ func newSource(t testing.TB) *source {
 	t.Helper()
 	reg, err := registry.Open("oci:"+t.TempDir(), registry.Options{})
 	must(t, err)
-	s := &source{t: t, root: newKey(t), Publisher: &publish.Publisher{Registry: reg, Now: start, Say: func(string, ...any) {}, NewFleet: true}}
+	s := &source{t: t, root: newKey(t), Publisher: &publish.Publisher{Reader: published.Reader{Registry: reg, Now: start, Say: func(string, ...any) {}, NewFleet: true}}}
 	operator := newKey(t)
 	s.Signers = []crypto.Signer{operator}
-	s.policy = publish.Policy{Site: true, Fleet: "metal-a", Threshold: 1, Lifetime: 30 * 24 * time.Hour, Operator: []sign.Verifier{sign.VerifierOf(operator)},
+	s.policy = published.Policy{Site: true, Fleet: "metal-a", Threshold: 1, Lifetime: 30 * 24 * time.Hour, Operator: []sign.Verifier{sign.VerifierOf(operator)},
 		Root: []sign.Verifier{sign.VerifierOf(s.root)}, RootThreshold: 1}
 	one := spec.Keys{APIVersion: spec.APIVersion, Kind: spec.KindKeys, Fleet: "metal-a", Version: 1, Roles: s.policy.Roles(), At: start}
 	c, err := publish.SignKeys(one, []crypto.Signer{s.root})
@@ -105,7 +106,7 @@ func (s *source) rotate() {
 func (s *source) copyTo(to string) error {
 	reg, err := registry.Open(to, registry.Options{PlainHTTP: true})
 	must(s.t, err)
-	m := &Mirror{From: s.Publisher, To: &publish.Publisher{Registry: reg, Now: s.Now, Say: s.Say}, Policy: &s.policy, Say: s.Say}
+	m := &Mirror{From: &s.Reader, To: &published.Reader{Registry: reg, Now: s.Now, Say: s.Say}, Policy: &s.policy, Say: s.Say}
 	_, err = m.Fleet(s.t.Context())
 	return err
 }
@@ -197,7 +198,7 @@ func TestCopyAcrossRotations(t *testing.T) {
 			from := s.Publisher
 			cuts := 0
 			type state struct {
-				policy publish.Policy
+				policy published.Policy
 				now    time.Time
 			}
 			old := state{before, s.Now}

@@ -17,7 +17,7 @@ import (
 
 	"github.com/caisson-os/caisson/builder/release"
 	"github.com/caisson-os/caisson/fleet/index"
-	"github.com/caisson-os/caisson/fleet/publish"
+	"github.com/caisson-os/caisson/fleet/published"
 	"github.com/caisson-os/caisson/fleet/reserve"
 	"github.com/caisson-os/caisson/internal/cli"
 	"github.com/caisson-os/caisson/internal/plain"
@@ -139,7 +139,7 @@ func (r *run) currentLeadsOn(ctx context.Context) error {
 }
 
 // stated says which layers a place has as current, by a release key.
-func (r *run) stated(ctx context.Context, p *publish.Publisher, by []sign.Verifier) (release.Statement, error) {
+func (r *run) stated(ctx context.Context, p *published.Reader, by []sign.Verifier) (release.Statement, error) {
 	set, err := release.Find(ctx, p.Registry, release.Current)
 	if err != nil {
 		return release.Statement{}, err
@@ -177,7 +177,7 @@ func (r *run) some(ctx context.Context, repo string, takes func(tag string) bool
 
 // isKept tells the tags of images of services, and of loaders. Nobody signs them: overlays and
 // fleet:current name their digests.
-func isKept(tag string) bool { _, ok := publish.ImageOf(tag); return ok }
+func isKept(tag string) bool { _, ok := published.ImageOf(tag); return ok }
 
 // overlays copies what nodes and their machines find.
 func (r *run) overlays(ctx context.Context, tags []string) error {
@@ -203,7 +203,7 @@ func (r *run) overlays(ctx context.Context, tags []string) error {
 // isDocument tells the tags of what is in the fleet's repository beside the versions of the keys and
 // the reservations of publishers. fleet:current comes last: with it the copy counts.
 func isDocument(tag string) bool {
-	return !reserve.IsIntent(tag) && !publish.IsKeys(tag) && !listsReferrers(tag)
+	return !reserve.IsIntent(tag) && !published.IsKeys(tag) && !listsReferrers(tag)
 }
 
 // copy copies artifacts, one after another.
@@ -345,7 +345,7 @@ func (r *run) byKeys(ctx context.Context, rows index.Rows) (before, after index.
 
 // knownThere returns the policy of the newest version of the keys that the destination has, nil
 // where it lacks none.
-func (r *run) knownThere(ctx context.Context) (*publish.Policy, error) {
+func (r *run) knownThere(ctx context.Context) (*published.Policy, error) {
 	if r.policy.Chain == nil {
 		return nil, nil
 	}

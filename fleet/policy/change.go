@@ -12,6 +12,7 @@ import (
 	"slices"
 
 	"github.com/caisson-os/caisson/fleet/publish"
+	"github.com/caisson-os/caisson/fleet/published"
 	"github.com/caisson-os/caisson/internal/cli"
 	"github.com/caisson-os/caisson/internal/durable"
 	"github.com/caisson-os/caisson/internal/plain"
@@ -40,7 +41,7 @@ type Change struct {
 	Yes    bool     // whatever nodes follow it
 
 	site *site.Site
-	now  publish.Policy // of the site, with the versions beside it
+	now  published.Policy // of the site, with the versions beside it
 	p    *publish.Publisher
 }
 
@@ -92,7 +93,7 @@ func (c *Change) Run(ctx context.Context, p *publish.Publisher) (*publish.KeysCh
 	if err := c.write(current.Chain); err != nil {
 		return nil, err
 	}
-	out, next, err := c.now.NextKeys(current.Chain, c.Revoke, c.Reason, p.Now)
+	out, next, err := publish.NextKeys(c.now, current.Chain, c.Revoke, c.Reason, p.Now)
 	if err != nil {
 		return nil, err
 	}
@@ -145,9 +146,9 @@ func (c *Change) rotation(ctx context.Context, next spec.Keys, root []crypto.Sig
 
 // ofRoots adds to a refusal, where root keys change, that those of before sign, too: an operator who lost
 // them comes this far.
-func ofRoots(err error, changes []publish.RoleChange) error {
+func ofRoots(err error, changes []published.RoleChange) error {
 	var refused *refusal.Refusal
-	if !errors.As(err, &refused) || !slices.ContainsFunc(changes, func(c publish.RoleChange) bool { return c.Role == "root" }) {
+	if !errors.As(err, &refused) || !slices.ContainsFunc(changes, func(c published.RoleChange) bool { return c.Role == "root" }) {
 		return err
 	}
 	return cli.WithHint(err, "root keys change: enough of those before sign, too, and enough of the new ones, each with "+
@@ -185,7 +186,7 @@ func (c *Change) first(ctx context.Context, root []crypto.Signer) (*publish.Keys
 		return nil, err
 	}
 	out := &publish.KeysChange{Fleet: doc.Fleet, Version: doc.Version, Revoked: []string{}, Left: left, DryRun: c.p.Dry}
-	if out.Changes, err = publish.CompareRoles(spec.Roles{}, doc.Roles); err != nil || c.p.Dry {
+	if out.Changes, err = published.CompareRoles(spec.Roles{}, doc.Roles); err != nil || c.p.Dry {
 		return out, err
 	}
 	if err := c.setAside(); err != nil {
@@ -246,7 +247,7 @@ func (c *Change) Plan(ctx context.Context, p *publish.Publisher) (*publish.KeysP
 	if err != nil {
 		return nil, err
 	}
-	change, _, err := c.now.NextKeys(now.Chain, false, "", p.Now)
+	change, _, err := publish.NextKeys(c.now, now.Chain, false, "", p.Now)
 	if err != nil {
 		return nil, err
 	}
@@ -254,9 +255,9 @@ func (c *Change) Plan(ctx context.Context, p *publish.Publisher) (*publish.KeysP
 }
 
 // follow returns the policy with the keys that count now; hint is for a site that has no version of them.
-func (c *Change) follow(ctx context.Context, p *publish.Publisher, hint string) (publish.Policy, error) {
+func (c *Change) follow(ctx context.Context, p *publish.Publisher, hint string) (published.Policy, error) {
 	if c.p = p; c.now.Chain == nil {
-		return publish.Policy{}, cli.Usage(hint, "the site has no version of the keys yet")
+		return published.Policy{}, cli.Usage(hint, "the site has no version of the keys yet")
 	}
 	return p.Follow(ctx, c.now, false)
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package policy reads whom a publisher trusts: the keys of a site, or keys that
-// are named without one. What comes of it is a [publish.Policy], which package
+// are named without one. What comes of it is a [published.Policy], which package
 // publish enforces. By it a [Change] makes other keys of a site count, and [Layers] are
 // those that a build goes on from or a loader is made of.
 //
@@ -25,6 +25,7 @@ import (
 
 	"github.com/caisson-os/caisson/builder/release"
 	"github.com/caisson-os/caisson/fleet/publish"
+	"github.com/caisson-os/caisson/fleet/published"
 	"github.com/caisson-os/caisson/internal/cli"
 	"github.com/caisson-os/caisson/internal/durable"
 	"github.com/caisson-os/caisson/oci"
@@ -41,8 +42,8 @@ import (
 // Site returns what a site says about trust, its key files read. A lifetime that
 // is not empty, as in 30d or 12h, takes the place of the site's own. What [Problems]
 // reports is refused.
-func Site(s *site.Site, lifetime string) (publish.Policy, error) {
-	p := publish.Policy{Site: true, Fleet: s.Name(), Threshold: s.Trust().Threshold, Lifetime: s.Trust().Expires}
+func Site(s *site.Site, lifetime string) (published.Policy, error) {
+	p := published.Policy{Site: true, Fleet: s.Name(), Threshold: s.Trust().Threshold, Lifetime: s.Trust().Expires}
 	var err error
 	if lifetime != "" {
 		if p.Lifetime, err = parseLifetime(lifetime); err != nil {
@@ -77,7 +78,7 @@ func SameFleet(s *site.Site) error {
 
 // Keys returns a policy that trusts public key files. All of the keys must have
 // signed when the threshold is 0.
-func Keys(names []string, threshold int) (*publish.Policy, error) {
+func Keys(names []string, threshold int) (*published.Policy, error) {
 	trusted, err := keys.Publics(names)
 	if err != nil {
 		return nil, err
@@ -85,7 +86,7 @@ func Keys(names []string, threshold int) (*publish.Policy, error) {
 	if threshold = cmp.Or(threshold, len(trusted)); threshold < 1 || threshold > len(trusted) {
 		return nil, cli.Usage("at most the number of keys", "--threshold %d with %d keys", threshold, len(trusted))
 	}
-	return &publish.Policy{Operator: trusted, Threshold: threshold}, nil
+	return &published.Policy{Operator: trusted, Threshold: threshold}, nil
 }
 
 // Names returns the names of keys by their ids, after their files.
@@ -104,8 +105,8 @@ func Names(files []string) (map[string]string, error) {
 }
 
 // Versions returns the versions of the keys beside a site alone, none without root keys:
-// [publish.Publisher.Newest] says which keys count.
-func Versions(s *site.Site) (p publish.Policy, err error) {
+// [published.Reader.Newest] says which keys count.
+func Versions(s *site.Site) (p published.Policy, err error) {
 	p.Fleet = s.Name()
 	if name := s.Trust().Chain; name != "" {
 		p.Chain, err = chain.ReadFile(name)
@@ -115,7 +116,7 @@ func Versions(s *site.Site) (p publish.Policy, err error) {
 
 // Release returns what a site says about layers alone, and [Versions] also where its release
 // keys cannot be read.
-func Release(s *site.Site) (publish.Policy, error) {
+func Release(s *site.Site) (published.Policy, error) {
 	p, err := Versions(s)
 	if err != nil {
 		return p, err
@@ -249,15 +250,15 @@ func FirstKeys(fleet string, at time.Time) (files []durable.File, err error) {
 
 // Layers are the layers of a site in a registry.
 type Layers struct {
-	*publish.Publisher
+	*published.Reader
 	Site    *site.Site
-	Trusted publish.Policy // whose layers count now
-	NoKeys  error          // why the site's release keys cannot be read, which a digest does not need
+	Trusted published.Policy // whose layers count now
+	NoKeys  error            // why the site's release keys cannot be read, which a digest does not need
 }
 
-// OpenLayers asks the publisher's registry which release keys of a site count now.
-func OpenLayers(ctx context.Context, p *publish.Publisher, s *site.Site) (l Layers, err error) {
-	l = Layers{Publisher: p, Site: s}
+// OpenLayers asks a reader's registry which release keys of a site count now.
+func OpenLayers(ctx context.Context, p *published.Reader, s *site.Site) (l Layers, err error) {
+	l = Layers{Reader: p, Site: s}
 	l.Trusted, l.NoKeys = Release(s)
 	l.Trusted, err = p.Newest(ctx, l.Trusted)
 	return l, err
@@ -270,7 +271,7 @@ func OpenLayers(ctx context.Context, p *publish.Publisher, s *site.Site) (l Laye
 // whatever is named as previous, which open opens.
 func (l Layers) Before(ctx context.Context, previous string,
 	open func(ref string) (*registry.Registry, error)) (b release.Before, err error) {
-	current, err := l.at(ctx, l.Publisher, release.Current)
+	current, err := l.at(ctx, l.Reader, release.Current)
 	none := errors.Is(err, oci.ErrNotFound) && refusal.Of(err) == "" // nothing was ever built there
 	switch {
 	case none && previous == "":
@@ -285,7 +286,7 @@ func (l Layers) Before(ctx context.Context, previous string,
 	if err != nil {
 		return b, err
 	}
-	there := *l.Publisher
+	there := *l.Reader
 	if there.Registry, err = open(ref); err != nil {
 		return b, err
 	}
@@ -297,7 +298,7 @@ func (l Layers) Before(ctx context.Context, previous string,
 }
 
 // at reads what to go on from at one place.
-func (l Layers) at(ctx context.Context, p *publish.Publisher, reference string) (b release.Before, err error) {
+func (l Layers) at(ctx context.Context, p *published.Reader, reference string) (b release.Before, err error) {
 	trusted := l.Trusted
 	var set *release.Set
 	if oci.ValidDigest(reference) {
@@ -331,7 +332,7 @@ func (l Layers) Loads(ctx context.Context, reference, arch string, unsigned bool
 		l.Say("warning: the layer's signature is not checked: whoever can push to %s chooses the kernel", l.Registry.Ref())
 		layers, err = release.Open(ctx, l.Registry, reference)
 	} else {
-		layers, err = l.Publisher.Layers(ctx, l.Trusted, reference)
+		layers, err = l.Reader.Layers(ctx, l.Trusted, reference)
 	}
 	if err != nil {
 		return found, err

@@ -23,6 +23,7 @@ import (
 	"github.com/caisson-os/caisson/builder/release"
 	"github.com/caisson-os/caisson/fleet/history"
 	"github.com/caisson-os/caisson/fleet/publish"
+	"github.com/caisson-os/caisson/fleet/published"
 	"github.com/caisson-os/caisson/internal/digest"
 	"github.com/caisson-os/caisson/oci"
 	"github.com/caisson-os/caisson/oci/registry"
@@ -282,10 +283,10 @@ func (w *racks) given(before, now []spec.Account) {
 	}
 }
 
-func (w *racks) publisher() (*publish.Publisher, publish.Policy) {
-	policy := publish.Policy{Site: true, Fleet: "metal-a", Threshold: 1, Lifetime: 30 * 24 * time.Hour,
+func (w *racks) publisher() (*publish.Publisher, published.Policy) {
+	policy := published.Policy{Site: true, Fleet: "metal-a", Threshold: 1, Lifetime: 30 * 24 * time.Hour,
 		Operator: []sign.Verifier{sign.VerifierOf(w.operator)}, Release: []sign.Verifier{sign.VerifierOf(w.release)}}
-	return &publish.Publisher{Registry: w.registry, Signers: []crypto.Signer{w.operator}, Now: w.now, Say: func(string, ...any) {}}, policy
+	return &publish.Publisher{Reader: published.Reader{Registry: w.registry, Signers: []crypto.Signer{w.operator}, Now: w.now, Say: func(string, ...any) {}}}, policy
 }
 
 func (w *racks) plan(s *site.Site) (planned []string, p *plan.Plan) {
@@ -367,8 +368,8 @@ func (w *racks) was(p *plan.Plan, round int) {
 	if round == 0 || len(list) < 2 {
 		return
 	}
-	i := slices.IndexFunc(list, func(g publish.Generation) bool { return g.Number == fleet.Floor().Generation })
-	j := slices.IndexFunc(list, func(g publish.Generation) bool { return g.Number == fleet.Floor().Generation-1 })
+	i := slices.IndexFunc(list, func(g published.Generation) bool { return g.Number == fleet.Floor().Generation })
+	j := slices.IndexFunc(list, func(g published.Generation) bool { return g.Number == fleet.Floor().Generation-1 })
 	if i < 0 || j < 0 || !p.Changed() {
 		return
 	}

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/caisson-os/caisson/fleet/publish"
+	"github.com/caisson-os/caisson/fleet/published"
 	"github.com/caisson-os/caisson/oci/registry"
 	"github.com/caisson-os/caisson/oci/sign"
 	"github.com/caisson-os/caisson/spec"
@@ -42,7 +43,7 @@ func TestDigestIsOfOneAct(t *testing.T) {
 	}
 	dir := t.TempDir()
 	good := func() act {
-		return act{key, digestSite, dir, "x", publish.Policy{Site: true, Fleet: "metal-a", Threshold: 1, Lifetime: 30 * 24 * time.Hour, Operator: []sign.Verifier{sign.VerifierOf(key)}}, spec.Floor{Generation: 1}}
+		return act{key, digestSite, dir, "x", published.Policy{Site: true, Fleet: "metal-a", Threshold: 1, Lifetime: 30 * 24 * time.Hour, Operator: []sign.Verifier{sign.VerifierOf(key)}}, spec.Floor{Generation: 1}}
 	}
 	first := good().digest(t)
 	if good().digest(t) != first {
@@ -85,7 +86,7 @@ type act struct {
 	site     string
 	registry string
 	content  string
-	policy   publish.Policy
+	policy   published.Policy
 	from     spec.Floor
 }
 
@@ -99,7 +100,7 @@ func (a act) digest(t *testing.T) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := &publish.Publisher{Registry: r, Signers: []crypto.Signer{a.key}, Now: time.Unix(1800000000, 0).UTC(), Say: func(string, ...any) {}}
+	p := &publish.Publisher{Reader: published.Reader{Registry: r, Signers: []crypto.Signer{a.key}, Now: time.Unix(1800000000, 0).UTC(), Say: func(string, ...any) {}}}
 	fleet, err := p.Read(t.Context(), a.policy)
 	if err != nil {
 		t.Fatal(err)

@@ -16,6 +16,7 @@ import (
 	"github.com/caisson-os/caisson/builder"
 	"github.com/caisson-os/caisson/builder/release"
 	"github.com/caisson-os/caisson/fleet/publish"
+	"github.com/caisson-os/caisson/fleet/published"
 	"github.com/caisson-os/caisson/oci"
 	"github.com/caisson-os/caisson/oci/registry"
 	"github.com/caisson-os/caisson/oci/sign"
@@ -117,11 +118,11 @@ func (w *drawn) build(s *site.Site) {
 }
 
 // publisher has the policy of a site, and signs with the operator's key.
-func (w *drawn) publisher() (*publish.Publisher, publish.Policy) {
-	policy := publish.Policy{Site: true, Fleet: "metal-a", Threshold: 1, Lifetime: 30 * 24 * time.Hour,
+func (w *drawn) publisher() (*publish.Publisher, published.Policy) {
+	policy := published.Policy{Site: true, Fleet: "metal-a", Threshold: 1, Lifetime: 30 * 24 * time.Hour,
 		Operator: []sign.Verifier{sign.VerifierOf(w.operator)}, Release: []sign.Verifier{sign.VerifierOf(w.release)},
 		Epoch: []sign.Verifier{sign.VerifierOf(w.top)}}
-	return &publish.Publisher{Registry: w.registry, Signers: []crypto.Signer{w.operator}, Now: w.now, Say: w.t.Logf}, policy
+	return &publish.Publisher{Reader: published.Reader{Registry: w.registry, Signers: []crypto.Signer{w.operator}, Now: w.now, Say: w.t.Logf}}, policy
 }
 
 // publish does what the verb does; ok is false where a layer has to be built.

@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"github.com/caisson-os/caisson/fleet/publish"
+	"github.com/caisson-os/caisson/fleet/published"
+	"github.com/caisson-os/caisson/fleet/verify"
 	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/spec/site"
 	"github.com/caisson-os/caisson/test/require"
@@ -142,7 +144,7 @@ func (w *heldWorld) check(seen map[string]int) {
 		}
 	}
 	p, policy := w.publisher()
-	report, err := p.Verify(w.t.Context(), policy, nil)
+	report, err := verify.Fleet(w.t.Context(), &p.Reader, policy, nil, false)
 	if err != nil || !report.OK() {
 		w.t.Fatalf("verify: %+v, %v", report, err)
 	}
@@ -155,7 +157,7 @@ func (w *heldWorld) check(seen map[string]int) {
 		w.t.Fatal(err)
 	}
 	list, err := fleet.Generations(w.t.Context())
-	if err != nil || list[0] != (publish.Generation{Epoch: w.epoch, Number: w.generation}) {
+	if err != nil || list[0] != (published.Generation{Epoch: w.epoch, Number: w.generation}) {
 		w.t.Fatalf("the newest generation that is kept is %v, %v", list, err)
 	}
 	if _, err := fleet.Past(w.t.Context(), list[w.rand.IntN(len(list))]); err != nil {

@@ -32,6 +32,7 @@ import (
 	"github.com/caisson-os/caisson/fleet/index"
 	"github.com/caisson-os/caisson/fleet/policy"
 	"github.com/caisson-os/caisson/fleet/publish"
+	"github.com/caisson-os/caisson/fleet/published"
 	"github.com/caisson-os/caisson/fleet/rollout"
 	"github.com/caisson-os/caisson/internal/cli"
 	"github.com/caisson-os/caisson/internal/digest"
@@ -49,7 +50,7 @@ const readers = 16
 type Preview struct {
 	Site      *site.Site
 	Publisher *publish.Publisher // nil where nothing was ever published
-	Policy    publish.Policy
+	Policy    published.Policy
 	Layer     string // reference of the layers that publish would name
 
 	Advise plan.Advise // nil for no word on advisories
@@ -139,20 +140,20 @@ func (w Preview) names(only []string) ([]string, error) {
 }
 
 // compare reads the overlays that their rows do not settle, a few at a time.
-func (w Preview) compare(ctx context.Context, p *plan.Planner, fleet *publish.Fleet, rows index.Rows, names []string) error {
+func (w Preview) compare(ctx context.Context, p *plan.Planner, fleet *published.Fleet, rows index.Rows, names []string) error {
 	group, reading := errgroup.WithContext(ctx)
 	group.SetLimit(readers)
 	for _, name := range names {
-		row, published := rows[name]
-		last, over := publish.SplitHolds(row.Holds, w.Publisher.Now)
+		row, there := rows[name]
+		last, over := published.SplitHolds(row.Holds, w.Publisher.Now)
 		for _, h := range over {
-			p.Ended(name, h.Kind, publish.HoldText([]spec.Hold{h}))
+			p.Ended(name, h.Kind, published.HoldText([]spec.Hold{h}))
 		}
 		switch {
 		case reading.Err() != nil:
 		case len(last) > 0:
-			p.Held(name, publish.HoldText(last))
-		case !published:
+			p.Held(name, published.HoldText(last))
+		case !there:
 			p.Add(name, nil)
 		case !p.AddRow(name, row.Overlay, row.Layer):
 			group.Go(func() error {
@@ -174,7 +175,7 @@ func (w Preview) compare(ctx context.Context, p *plan.Planner, fleet *publish.Fl
 // last. A person who agrees to it agrees to nothing else, and once: the publish takes the next
 // generation, after which the same content has another digest. A renewal of signatures takes
 // none. Flags of a publish are not in it: who types them answers for them.
-func (w Preview) Digest(fleet *publish.Fleet, from spec.Floor, nodes []publish.Node) (string, error) {
+func (w Preview) Digest(fleet *published.Fleet, from spec.Floor, nodes []publish.Node) (string, error) {
 	terms := w.terms(fleet)
 	if place := w.Publisher.Registry.Ref(); place.IsLayout() { // the same name is another place elsewhere
 		dir, err := filepath.Abs(place.Layout)
@@ -235,7 +236,7 @@ func (w Preview) Agree(ctx context.Context, agreed string, nodes []publish.Node,
 }
 
 // terms returns what a publish signs beside overlays.
-func (w Preview) terms(fleet *publish.Fleet) *plan.Terms {
+func (w Preview) terms(fleet *published.Fleet) *plan.Terms {
 	policy := fleet.Policy()
 	t := &plan.Terms{Registry: w.Publisher.Registry.Ref().String(), Lifetime: int64(policy.Lifetime / time.Second),
 		Threshold: max(1, policy.Threshold), Rollouts: []plan.RolloutTerms{}}
@@ -283,7 +284,7 @@ func Check(s *site.Site, beside Beside, r *report.Report) {
 				Message: "the service has no commit to be published at, and publish refuses it: " + why, Hint: "caisson services update"})
 		}
 	}
-	if _, err := publish.OpenMemory(beside.Memory); err != nil {
+	if _, err := published.OpenMemory(beside.Memory); err != nil {
 		r.Add(report.Problem{File: beside.Memory, Severity: report.Error, Rule: "file", Message: err.Error(),
 			Hint: "take it from version control: publish refuses to go on without"})
 	}

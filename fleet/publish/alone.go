@@ -13,6 +13,7 @@ import (
 
 	"github.com/caisson-os/caisson/builder/release"
 	"github.com/caisson-os/caisson/fleet/index"
+	"github.com/caisson-os/caisson/fleet/published"
 	"github.com/caisson-os/caisson/fleet/reserve"
 	"github.com/caisson-os/caisson/internal/cli"
 	"github.com/caisson-os/caisson/oci/registry"
@@ -20,11 +21,11 @@ import (
 
 // run is a change of a fleet at work, while no other publisher changes it.
 type run struct {
-	*Fleet // what is published; its publisher has the time and the registry of this run
-	batch  *registry.Batch
+	*base
+	batch *registry.Batch
 
-	plan   *plan // what is written
-	own    *Own  // what it rests on; nil where somebody else has given out some of that
+	plan   *plan          // what is written
+	own    *published.Own // what it rests on; nil where somebody else has given out some of that
 	result *Result
 	after  func() error // is called once it is written; nil is nothing
 
@@ -33,10 +34,28 @@ type run struct {
 	released map[string]error // what the release keys say of layers
 }
 
+// base is what a change goes on from.
+type base struct {
+	*published.Fleet
+	v *view
+	p *Publisher // has the time and the registry of this run
+}
+
+// view is what is published, as it is changed in step with what is written.
+type view struct {
+	*published.State
+	torn map[string]bool // nodes whose tag a publish that was cut has moved, see adoptMoves
+}
+
+// baseOf returns what a publisher goes on from.
+func (p *Publisher) baseOf(f *published.Fleet) *base {
+	return &base{f, &view{State: f.State()}, p}
+}
+
 // change has plan say what becomes of a fleet that is published, and writes it as the next
 // generation. Nodes whose tag a publish that was cut has moved get again what their row says.
 func (p *Publisher) change(ctx context.Context, verb string, by By, plan func(context.Context, *run) error) (*Result, error) {
-	return p.runAlone(ctx, p.trusted(), purpose{half: true}, func(ctx context.Context, r *run) error {
+	return p.runAlone(ctx, p.Trusted(), published.Purpose{Half: true}, func(ctx context.Context, r *run) error {
 		if err := r.mayChange(); err != nil {
 			return err
 		}
@@ -55,31 +74,37 @@ func (p *Publisher) change(ctx context.Context, verb string, by By, plan func(co
 			touched[line.Node] = true
 		}
 		r.result.Unchanged += r.plan.index.Len() - len(touched)
-		if err := r.write(ctx, r.v.policy); err != nil || r.after == nil || p.Dry {
+		if err := r.write(ctx, r.v.Policy); err != nil || r.after == nil || p.Dry {
 			return err
 		}
 		return r.after()
 	})
 }
 
+// Alone runs f while no other publisher changes the fleet, whose word the publisher trusts.
+func (p *Publisher) Alone(ctx context.Context, f func(context.Context, *published.Reader, *registry.Batch) error) error {
+	_, err := p.runAlone(ctx, *p.Trust, published.Purpose{}, func(ctx context.Context, r *run) error { return f(ctx, &r.p.Reader, r.batch) })
+	return err
+}
+
 // mayChange refuses a registry without a fleet, and signers that do not count.
 func (r *run) mayChange() error {
-	if r.v.index == nil {
-		return r.p.unpublished()
+	if r.v.Index == nil {
+		return r.p.Unpublished()
 	}
-	return r.p.checkSigners(r.v.policy)
+	return r.p.checkSigners(r.v.Policy)
 }
 
 // begin makes an index what is written.
 func (r *run) begin(verb string, by By, x *index.Index) {
-	r.plan = &plan{by: by, verb: verb, index: x, reject: r.v.rejected()}
+	r.plan = &plan{by: by, verb: verb, index: x, reject: r.v.Rejected()}
 	r.result = newResult(x.Root)
 }
 
 // runAlone runs f while no other publisher changes the fleet, and returns what f made of the
 // result. Where another one does it waits for as long as it may, or returns an error that says what
 // to do.
-func (p *Publisher) runAlone(ctx context.Context, policy Policy, why purpose,
+func (p *Publisher) runAlone(ctx context.Context, policy published.Policy, why published.Purpose,
 	f func(context.Context, *run) error) (result *Result, err error) {
 	alone := false
 	work := func(ctx context.Context, r *run) error {
@@ -110,7 +135,8 @@ func (p *Publisher) runAlone(ctx context.Context, policy Policy, why purpose,
 
 // tryAlone is [Publisher.runAlone] of one who waits for nobody that lives. On a layout its
 // lock keeps others out, held since before the first read.
-func (p *Publisher) tryAlone(ctx context.Context, policy Policy, why purpose, f func(context.Context, *run) error) (err error) {
+func (p *Publisher) tryAlone(ctx context.Context, policy published.Policy, why published.Purpose,
+	f func(context.Context, *run) error) (err error) {
 	batch, err := p.Registry.Batch()
 	if err != nil {
 		return err
@@ -121,11 +147,11 @@ func (p *Publisher) tryAlone(ctx context.Context, policy Policy, why purpose, f 
 		if err != nil {
 			return err
 		}
-		work := func(ctx context.Context, is *Fleet) error {
+		work := func(ctx context.Context, is *base) error {
 			if err := is.adoptMoves(ctx); err != nil {
 				return err
 			}
-			return f(ctx, &run{Fleet: is, batch: batch})
+			return f(ctx, &run{base: is, batch: batch})
 		}
 		if p.Registry.Ref().IsLayout() {
 			return work(ctx, is)
@@ -142,34 +168,33 @@ func (p *Publisher) tryAlone(ctx context.Context, policy Policy, why purpose, f 
 }
 
 // begin looks at what is published.
-func (p *Publisher) begin(ctx context.Context, policy Policy, why purpose) (*Fleet, error) {
+func (p *Publisher) begin(ctx context.Context, policy published.Policy, why published.Purpose) (*base, error) {
 	q := *p
 	q.Now = p.now()
-	if err := p.Memory.again(); err != nil { // this one may have waited for another of its folder
+	if err := p.Memory.Again(); err != nil { // this one may have waited for another of its folder
 		return nil, err
 	}
-	v, err := q.look(ctx, policy, why)
+	f, err := q.Open(ctx, policy, why)
 	if err != nil {
 		return nil, err
 	}
-	f := &Fleet{&q, v}
-	q.Now, err = f.issueTime(ctx)
-	return f, err
+	q.Now, err = f.IssueTime(ctx, q.Now)
+	return q.baseOf(f), err
 }
 
 // runReserved runs work while the next generation is reserved, or returns the intents of other
 // publishers, which are in the way.
-func (f *Fleet) runReserved(ctx context.Context, work func(context.Context, *Fleet) error) (others []reserve.Found, err error) {
+func (f *base) runReserved(ctx context.Context, work func(context.Context, *base) error) (others []reserve.Found, err error) {
 	v := f.v
-	from := reserve.Start{Manifest: v.manifest, Generation: 1, Reserved: v.seen.Reserved}
-	if v.index != nil {
-		from.Epoch, from.Generation = v.index.Root.Epoch, v.index.Root.Generation+1
+	from := reserve.Start{Manifest: v.Manifest, Generation: 1, Reserved: v.Seen.Reserved}
+	if v.Index != nil {
+		from.Epoch, from.Generation = v.Index.Root.Epoch, v.Index.Root.Generation+1
 	}
 	return f.p.reserver().Run(ctx, from, func(ctx context.Context, l *reserve.Lease) error {
 		q := *f.p
 		q.lease, q.Registry, q.Now = l, f.p.Registry.While(l.CheckHeld), f.p.now()
-		v.seen.Reserved = l.After
-		return work(ctx, &Fleet{&q, v})
+		v.Seen.Reserved = l.After
+		return work(ctx, &base{f.With(&q.Reader), v, &q})
 	})
 }
 
@@ -180,4 +205,14 @@ func (p *Publisher) reserver() *reserve.Reserver {
 		r.Pace = *p.pace
 	}
 	return r
+}
+
+// now returns the time behind a wait. It never goes back.
+func (p *Publisher) now() time.Time {
+	if p.Clock != nil {
+		if now := p.Clock(); now.After(p.Now) {
+			return now
+		}
+	}
+	return p.Now
 }

@@ -16,7 +16,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/caisson-os/caisson/fleet/published"
 	"github.com/caisson-os/caisson/fleet/reserve"
+	"github.com/caisson-os/caisson/fleet/verify"
 	"github.com/caisson-os/caisson/oci"
 	"github.com/caisson-os/caisson/oci/registry"
 	"github.com/caisson-os/caisson/test/registrytest"
@@ -193,7 +195,7 @@ func TestTimeIsTakenAfterTheWait(t *testing.T) {
 			p.pace = &reserve.Pace{Beat: time.Minute, Hold: time.Hour, Look: time.Millisecond, Dead: 3 * time.Millisecond}
 			p.Wait = time.Minute
 			var got, want time.Time
-			if _, err := p.Advance(t.Context(), f.policy, "roll", By{}, func(_ context.Context, f *Fleet) (*Step, error) {
+			if _, err := p.Advance(t.Context(), f.policy, "roll", By{}, func(_ context.Context, f *published.Fleet) (*Step, error) {
 				got, want = f.Now(), p.Clock()
 				return nil, nil
 			}); err != nil {
@@ -213,13 +215,18 @@ func TestTimeIsTakenAfterTheWait(t *testing.T) {
 // that died is named, and can be passed over.
 func TestIntentsThatStay(t *testing.T) {
 	f := newFleet(t)
-	backend := registrytest.WithReferrers(t)
+	proxy := httputil.NewSingleHostReverseProxy(&url.URL{Scheme: "http", Host: registrytest.WithReferrers(t)})
+	proxy.ModifyResponse = func(r *http.Response) error {
+		r.Header.Del("Date")
+		return nil
+	}
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, q *http.Request) {
 		if q.Method == http.MethodDelete {
 			http.Error(w, `{"errors":[{"code":"UNSUPPORTED"}]}`, http.StatusMethodNotAllowed)
 			return
 		}
-		httputil.NewSingleHostReverseProxy(&url.URL{Scheme: "http", Host: backend}).ServeHTTP(w, q)
+		w.Header()["Date"] = nil // its clock would not go on with the publisher's
+		proxy.ServeHTTP(w, q)
 	}))
 	defer s.Close()
 	p := f.at(t, strings.TrimPrefix(s.URL, "http://")+"/metal-a")
@@ -247,7 +254,6 @@ func TestIntentsThatStay(t *testing.T) {
 		t.Fatal(err)
 	}
 	p.Now = p.Now.Add(reserve.Honored + time.Minute)
-	p.rules = &rules{absentChecks, indexChecks, shardChecks, currentChecks, overlayChecks, layerChecks, successionChecks, nil, pastChecks} // the registry's clock does not go on
 	if _, err := p.Publish(t.Context(), f.policy, f.nodes("", "y"), Options{}); err != nil {
 		t.Errorf("an intent of hours ago: %v", err)
 	}
@@ -286,7 +292,7 @@ func TestManyPublishers(t *testing.T) {
 			if name == "layout" && len(given) != 12 {
 				t.Errorf("%d of 12 are done", len(given))
 			}
-			if report, err := f.at(t, ref).Verify(t.Context(), f.policy, nil); len(given) > 0 && (err != nil || !report.OK()) {
+			if report, err := verify.Fleet(t.Context(), &f.at(t, ref).Reader, f.policy, nil, false); len(given) > 0 && (err != nil || !report.OK()) {
 				t.Errorf("afterwards: %+v, %v", report, err)
 			}
 		})

@@ -7,7 +7,9 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/caisson-os/caisson/fleet/published"
 	"github.com/caisson-os/caisson/internal/cli"
+	"github.com/caisson-os/caisson/internal/digest"
 	"github.com/caisson-os/caisson/oci"
 	"github.com/caisson-os/caisson/oci/sign"
 	"github.com/caisson-os/caisson/spec/refusal"
@@ -53,8 +55,8 @@ type Approved struct {
 	Key string // id of the key that signed
 }
 
-// Approved reads what an operator of the fleet said of a plan, as [Approve] wrote it.
-func (p Policy) Approved(plan, statement string) (Approved, error) {
+// ReadApproval reads what an operator of the fleet said of a plan, as [Approve] wrote it.
+func ReadApproval(p published.Policy, plan, statement string) (Approved, error) {
 	bare, err := ActDigest(plan)
 	if err != nil {
 		return Approved{}, err
@@ -67,4 +69,14 @@ func (p Policy) Approved(plan, statement string) (Approved, error) {
 		return Approved{}, refusal.New(refusal.Subject, "the approval is for fleet %q", v.Predicate.Fleet)
 	}
 	return Approved{By{Author: v.Predicate.Author, Reason: v.Predicate.Reason}, v.Keys[0]}, nil
+}
+
+// ApprovalName is of the plan and of who approves: two operators have two objects, and one who
+// approves again has the same.
+func ApprovalName(plan string, key any) (string, error) {
+	v, err := sign.NewVerifier(key)
+	if err != nil {
+		return "", err
+	}
+	return digest.Hex(plan)[:12] + "-" + digest.Hex(digest.Of(v.PEM()))[:8], nil
 }

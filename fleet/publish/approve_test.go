@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/caisson-os/caisson/fleet/published"
 	"github.com/caisson-os/caisson/oci/sign"
 	"github.com/caisson-os/caisson/spec/refusal"
 )
@@ -23,7 +24,7 @@ func TestApproved(t *testing.T) {
 		}
 		keys, operators = append(keys, key), append(operators, sign.VerifierOf(key))
 	}
-	policy := Policy{Fleet: "metal-a", Operator: operators[:2], Threshold: 1}
+	policy := published.Policy{Fleet: "metal-a", Operator: operators[:2], Threshold: 1}
 	plan, other := Act+"sha256:"+strings.Repeat("ab", 32), Act+"sha256:"+strings.Repeat("cd", 32)
 	said := sign.ApprovalPredicate{Fleet: "metal-a", Author: "eve", Reason: "looked at it", IssuedAt: start}
 	approve := func(plan string, p sign.ApprovalPredicate, by ...crypto.Signer) []string {
@@ -35,7 +36,7 @@ func TestApproved(t *testing.T) {
 		return s
 	}
 	for i, s := range approve(plan, said, keys[:2]...) {
-		got, err := policy.Approved(plan, s)
+		got, err := ReadApproval(policy, plan, s)
 		if err != nil || got.By != (By{Author: "eve", Reason: "looked at it"}) || got.Key != operators[i].ID() {
 			t.Errorf("%+v, %v", got, err)
 		}
@@ -60,7 +61,7 @@ func TestApproved(t *testing.T) {
 		"the old kind":        {bare, good, ""},
 		"a payload exchanged": {plan, exchanged(t, good, approve(other, said, keys[0])[0]), refusal.Signature},
 	} {
-		_, err := policy.Approved(row.plan, row.statement)
+		_, err := ReadApproval(policy, row.plan, row.statement)
 		var r *refusal.Refusal
 		if err == nil || row.code != "" && (!errors.As(err, &r) || r.Code != row.code) {
 			t.Errorf("%s: %v", name, err)

@@ -10,6 +10,8 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/caisson-os/caisson/fleet/published"
+	"github.com/caisson-os/caisson/internal/cli"
 	"github.com/caisson-os/caisson/internal/plain"
 	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/spec/refusal"
@@ -26,14 +28,15 @@ type Back struct {
 	todo []work
 }
 
-// Back prepares what nodes had in a generation. given has the digest of the overlay that
+// ReadyBack prepares what nodes had in a generation. given has the digest of the overlay that
 // each was to get since: a node that got yet another one stays as it is, and so does one
 // that is held, or that had nothing then.
-func (f *Fleet) Back(ctx context.Context, given map[string]string, to spec.Floor) (*Back, error) {
-	b := &returning{editing: &editing{run: &run{Fleet: f}}, back: &Back{Stay: map[string]string{}}, given: given, lost: map[string][]string{}}
+func ReadyBack(ctx context.Context, fleet *published.Fleet, given map[string]string, to spec.Floor) (*Back, error) {
+	f := (&Publisher{Reader: fleet.Reader()}).baseOf(fleet)
+	b := &returning{editing: &editing{run: &run{base: f}}, back: &Back{Stay: map[string]string{}}, given: given, lost: map[string][]string{}}
 	var todo []work
 	for _, name := range slices.Sorted(maps.Keys(given)) {
-		row, there, err := f.v.index.Row(ctx, name)
+		row, there, err := f.v.Index.Row(ctx, name)
 		if err != nil {
 			return nil, err
 		}
@@ -41,9 +44,9 @@ func (f *Fleet) Back(ctx context.Context, given map[string]string, to spec.Floor
 			todo = append(todo, work{name: name, was: &row})
 		}
 	}
-	past, err := f.Past(ctx, Generation{to.Epoch, to.Generation})
+	past, err := f.Past(ctx, generationOf(to))
 	switch { // without it, their rows say what they had before the present
-	case errors.Is(err, errNotKept):
+	case errors.Is(err, published.ErrNotKept):
 		b.before, b.gone = to, "which was removed"
 	case refusal.OfKeys(err):
 		b.before, b.gone = to, "which only keys signed that count no more"
@@ -74,30 +77,30 @@ type returning struct {
 	lost map[string][]string // what is gone, or may not run → nodes
 }
 
-func (b *returning) prepare(ctx context.Context, past *Past, w *work) error {
+func (b *returning) prepare(ctx context.Context, past *published.Past, w *work) error {
 	was, err := b.contentThen(ctx, past, w)
 	if err != nil {
 		return err
 	}
-	w.holds, _ = SplitHolds(w.was.Holds, b.p.Now)
+	w.holds, _ = published.SplitHolds(w.was.Holds, b.p.Now)
 	switch {
 	case was != nil && was.Overlay == w.was.Overlay:
 		return nil
 	case len(w.holds) > 0:
-		b.keepNode(w, WhyHeld(w.holds))
+		b.keepNode(w, published.WhyHeld(w.holds))
 		return nil
 	case w.was.Overlay != b.given[w.name]:
 		b.keepNode(w, "it got something else since")
 		return nil
 	case was == nil && past == nil:
-		b.noteLost(w, fmt.Sprintf("what was published in generation %s, %s", Generation{b.before.Epoch, b.before.Generation}, b.gone))
+		b.noteLost(w, fmt.Sprintf("what was published in generation %s, %s", generationOf(b.before), b.gone))
 		return nil
 	case was == nil:
 		b.keepNode(w, "nothing was published for it before")
 		return nil
 	}
 	o, err := b.contentOf(ctx, w, was)
-	if lost(err) {
+	if published.Lost(err) {
 		b.noteLost(w, err.Error())
 		return nil
 	} else if err != nil {
@@ -108,14 +111,14 @@ func (b *returning) prepare(ctx context.Context, past *Past, w *work) error {
 }
 
 // contentThen returns what a node had then, nil where that was nothing or is not known.
-func (b *returning) contentThen(ctx context.Context, past *Past, w *work) (*spec.Content, error) {
+func (b *returning) contentThen(ctx context.Context, past *published.Past, w *work) (*spec.Content, error) {
 	if past != nil {
 		was, _, err := contentBefore(ctx, past, w)
 		return was, err
 	}
 	// What a row had before the present is from then only if it is older.
 	if was := w.was.Before; was != nil && was.Generation <= b.before.Generation && w.was.Overlay == b.given[w.name] &&
-		b.v.index.Root.Epoch == b.before.Epoch {
+		b.v.Index.Root.Epoch == b.before.Epoch {
 		return was, nil
 	}
 	return nil, nil
@@ -145,7 +148,7 @@ func (b *returning) lostError() error {
 	if all == nil {
 		return nil
 	}
-	return hint("'caisson freeze' takes nodes out of this: then the others go back; a rollout with --layer gives them another layer",
+	return cli.Hint("'caisson freeze' takes nodes out of this: then the others go back; a rollout with --layer gives them another layer",
 		"what nodes had before is not available: %s", strings.Join(all, "; "))
 }
 
@@ -155,4 +158,8 @@ func firstOf(nodes []string) string {
 		return "node " + nodes[0]
 	}
 	return fmt.Sprintf("node %s and %d more", nodes[0], len(nodes)-1)
+}
+
+func generationOf(f spec.Floor) published.Generation {
+	return published.Generation{Epoch: f.Epoch, Number: f.Generation}
 }

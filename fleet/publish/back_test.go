@@ -37,7 +37,7 @@ func TestBackWithoutItsLayer(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		b, err := fleet.Back(t.Context(), given, spec.Floor{Generation: 1})
+		b, err := ReadyBack(t.Context(), fleet, given, spec.Floor{Generation: 1})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -90,7 +90,7 @@ func TestRotateEpoch(t *testing.T) {
 	if accepted.Floor.Epoch != 3 {
 		t.Errorf("epoch %d", accepted.Floor.Epoch)
 	}
-	b.EpochKeys = pems([]sign.Verifier{sign.VerifierOf(newKey(t))})
+	b.EpochKeys = sign.PEMs([]sign.Verifier{sign.VerifierOf(newKey(t))})
 	if _, err := trust.All().Accept(candidate, b, id, spec.Floor{}, trust.Clock{RTC: r.Now}, trust.Known{}); refusal.Of(err) == "" {
 		t.Errorf("a node takes the epoch by a key that it does not know: %v", err)
 	}

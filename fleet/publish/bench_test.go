@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/caisson-os/caisson/fleet/index"
+	"github.com/caisson-os/caisson/fleet/published"
 	"github.com/caisson-os/caisson/oci"
 	"github.com/caisson-os/caisson/oci/registry"
 	"github.com/caisson-os/caisson/oci/sign"
@@ -44,7 +45,7 @@ func withValue(i, value int) ([]byte, error) {
 	return spec.Encode(o)
 }
 
-func benchPublisher(b *testing.B, ref string) (*Publisher, Policy, *index.Index) {
+func benchPublisher(b *testing.B, ref string) (*Publisher, published.Policy, *index.Index) {
 	b.Helper()
 	key, err := sign.Generate()
 	if err != nil {
@@ -54,8 +55,8 @@ func benchPublisher(b *testing.B, ref string) (*Publisher, Policy, *index.Index)
 	if err != nil {
 		b.Fatal(err)
 	}
-	p := &Publisher{Registry: r, Signers: []crypto.Signer{key}, Now: start, Say: b.Logf}
-	policy := Policy{Fleet: "metal-a", Threshold: 1, Lifetime: time.Hour, Operator: []sign.Verifier{sign.VerifierOf(key)}}
+	p := &Publisher{Reader: published.Reader{Registry: r, Signers: []crypto.Signer{key}, Now: start, Say: b.Logf}}
+	policy := published.Policy{Fleet: "metal-a", Threshold: 1, Lifetime: time.Hour, Operator: []sign.Verifier{sign.VerifierOf(key)}}
 	return p, policy, index.New(spec.FleetIndex{Fleet: "metal-a"})
 }
 
@@ -165,12 +166,12 @@ func putRaw(ctx context.Context, repo string, w *work) error {
 // rawClient keeps a connection for each that is in hand at a time.
 var rawClient = &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 8}}
 
-func pushAll(b *testing.B, p *Publisher, policy Policy, x *index.Index, todo []work) error {
+func pushAll(b *testing.B, p *Publisher, policy published.Policy, x *index.Index, todo []work) error {
 	batch, err := p.Registry.Batch()
 	if err != nil {
 		b.Fatal(err)
 	}
 	defer batch.Close() // flushed before
-	v := &view{index: index.New(spec.FleetIndex{Fleet: "metal-a"})}
-	return (&run{Fleet: &Fleet{p, v}, batch: batch, plan: &plan{index: x, todo: todo}, result: newResult(x.Root)}).write(context.Background(), policy)
+	v := &view{State: &published.State{Index: index.New(spec.FleetIndex{Fleet: "metal-a"})}}
+	return (&run{base: &base{v: v, p: p}, batch: batch, plan: &plan{index: x, todo: todo}, result: newResult(x.Root)}).write(context.Background(), policy)
 }

@@ -4,46 +4,18 @@ package publish
 
 import (
 	"context"
-	"errors"
-	"fmt"
 	"maps"
 	"slices"
 
 	"github.com/caisson-os/caisson/fleet/index"
+	"github.com/caisson-os/caisson/fleet/published"
+	"github.com/caisson-os/caisson/internal/cli"
 	"github.com/caisson-os/caisson/internal/plain"
 	"github.com/caisson-os/caisson/oci"
 	"github.com/caisson-os/caisson/oci/registry"
 	"github.com/caisson-os/caisson/oci/trust"
 	"github.com/caisson-os/caisson/spec"
 )
-
-// overlay reads a published overlay and verifies that it is the one in the index,
-// and signed as nodes demand it.
-func (f *Fleet) overlay(ctx context.Context, name string) (*lookedOverlay, error) {
-	row, _, err := f.v.index.Row(ctx, name)
-	if err != nil {
-		return nil, err
-	}
-	l, err := f.lookAt(ctx, name, row.Manifest, row)
-	if err != nil {
-		return nil, err
-	}
-	return l, f.p.allRules().overlay.Run(l)
-}
-
-// lookAt reads what a reference in the repository of the nodes leads to, to be checked beside a
-// node's row.
-func (f *Fleet) lookAt(ctx context.Context, name, reference string, row spec.Published) (l *lookedOverlay, err error) {
-	l = &lookedOverlay{name: name, row: row, index: &f.v.index.Root, policy: f.v.policy, now: f.p.Now, agent: f.p.agentRules()}
-	src := f.p.Registry.Source()
-	resp, err := src.Manifest(ctx, oci.RepoNode, reference, "")
-	if err != nil {
-		return nil, err
-	}
-	l.candidate = trust.Candidate{Tag: name, Manifest: resp.Digest}
-	l.candidate.Document, l.candidate.Bundles, err = oci.ReadOverlay(ctx, src, oci.RepoNode, resp)
-	return l, err
-}
 
 // Lists changes the lists of fleet:current.
 type Lists struct {
@@ -58,7 +30,7 @@ type Lists struct {
 // expire. No content changes and no generation is taken, but after a publish that was
 // cut: its nodes get again what they had. It runs daily.
 func (p *Publisher) Refresh(ctx context.Context, lists Lists) (*Result, error) {
-	return p.runAlone(ctx, p.trusted(), purpose{half: true}, func(ctx context.Context, r *run) error { return r.refresh(ctx, lists) })
+	return p.runAlone(ctx, p.Trusted(), published.Purpose{Half: true}, func(ctx context.Context, r *run) error { return r.refresh(ctx, lists) })
 }
 
 func (r *run) refresh(ctx context.Context, lists Lists) error {
@@ -66,7 +38,7 @@ func (r *run) refresh(ctx context.Context, lists Lists) error {
 		return err
 	}
 	v := r.v
-	rows, err := v.index.All(ctx)
+	rows, err := v.Index.All(ctx)
 	if err != nil {
 		return err
 	}
@@ -84,14 +56,14 @@ func (r *run) refresh(ctx context.Context, lists Lists) error {
 		x = v.following()
 	}
 	if len(rows) == 0 && r.Reserved() {
-		return r.p.unpublished() // the first publish was cut: there is nothing to go back to
+		return r.p.Unpublished() // the first publish was cut: there is nothing to go back to
 	}
-	r.begin(verbRefresh, By{Author: r.p.Author, Reason: "a publish was cut"}, x)
-	r.result.Rejected, r.result.Allowed = without(reject, v.rejected()), without(v.rejected(), reject)
+	r.begin(published.VerbRefresh, By{Author: r.p.Author, Reason: "a publish was cut"}, x)
+	r.result.Rejected, r.result.Allowed = plain.Without(reject, v.Rejected()), plain.Without(v.Rejected(), reject)
 	r.plan.reject = reject
 	var names []string
 	for _, name := range slices.Sorted(maps.Keys(rows)) {
-		if r.isOld(rows[name].Expires, v.policy.Lifetime) {
+		if r.isOld(rows[name].Expires, v.Policy.Lifetime) {
 			names = append(names, name)
 		}
 	}
@@ -102,20 +74,20 @@ func (r *run) refresh(ctx context.Context, lists Lists) error {
 		return err
 	}
 	r.result.Unchanged = len(rows) - len(r.plan.todo)
-	v.current = &trust.FleetState{Reject: nil} // a rejected overlay is renewed like any other: the list decides on the node
-	return r.write(ctx, v.policy)
+	v.Current = &trust.FleetState{Reject: nil} // a rejected overlay is renewed like any other: the list decides on the node
+	return r.write(ctx, v.Policy)
 }
 
 // reject returns the reject list with changes, and says whose each is.
-func (f *Fleet) reject(ctx context.Context, lists Lists, rows index.Rows) ([]string, error) {
+func (f *base) reject(ctx context.Context, lists Lists, rows index.Rows) ([]string, error) {
 	v := f.v
 	more, err := v.list(Lists{Reject: lists.Reject})
 	if err != nil {
 		return nil, err
 	}
-	for _, d := range without(more, v.rejected()) {
+	for _, d := range plain.Without(more, v.Rejected()) {
 		if !f.sayRejected(d, []string{d}, rows) && !lists.Unseen && !isThere(ctx, f.p.Registry, d) {
-			return nil, hint("'caisson history --node NODE -o json' has the digests that a node had; --yes rejects it all the same",
+			return nil, cli.Hint("'caisson history --node NODE -o json' has the digests that a node had; --yes rejects it all the same",
 				"no node has %s or had it before, and %s has no overlay and no layer of it", d, f.p.Registry.Ref())
 		}
 	}
@@ -146,7 +118,7 @@ func isThere(ctx context.Context, in *registry.Registry, digest string) bool {
 
 // sayRejected names the nodes that have, or had before, what is added to the reject list, and
 // reports whether there are any.
-func (f *Fleet) sayRejected(what string, digests []string, rows index.Rows) bool {
+func (f *base) sayRejected(what string, digests []string, rows index.Rows) bool {
 	var have, had []string
 	for _, name := range plain.Names(maps.Keys(rows)) {
 		row := rows[name]
@@ -184,14 +156,14 @@ func (r *run) renewKept(ctx context.Context, names []string, fresh func(node str
 		if err != nil {
 			return err
 		}
-		looked, err := r.overlay(ctx, w.name)
+		looked, err := r.Signed(ctx, w.name)
 		if err != nil {
 			return err
 		}
-		o, doc := &looked.overlay, looked.candidate.Document
-		w.runsOn = append([]string{}, looked.accepted.RunsOn...) // not nil: nothing is to be found
+		o, doc := &looked.Overlay, looked.Candidate.Document
+		w.runsOn = append([]string{}, looked.Accepted.RunsOn...) // not nil: nothing is to be found
 		w.was, w.match, w.layer, w.holds, w.kept, w.aside = &row, o.Match, o.Layer, row.Holds, true, true
-		over := o.Pause != nil && holdOf(row.Holds, spec.HoldPause) == nil
+		over := o.Pause != nil && published.HoldOf(row.Holds, spec.HoldPause) == nil
 		if over {
 			o.Pause = nil
 			o.SetNeeds()
@@ -215,47 +187,28 @@ func everyNode(string) bool { return true }
 // following returns a copy of the index to change, of the next generation.
 func (v *view) following() *index.Index {
 	x := v.next()
-	x.Root.Generation = max(x.Root.Generation, v.seen.Reserved) + 1
+	x.Root.Generation = max(x.Root.Generation, v.Seen.Reserved) + 1
 	return x
 }
 
 // next returns a copy of the index to change.
 func (v *view) next() *index.Index {
-	x := v.index.Fork()
+	x := v.Index.Fork()
 	x.Root.Reserved, x.Root.Doing, x.Root.Moves = false, nil, nil
 	return x
-}
-
-// rejected returns the present reject list.
-func (v *view) rejected() []string {
-	if v.current == nil {
-		return nil
-	}
-	return v.current.Reject
 }
 
 // list returns the reject list with changes.
 func (v *view) list(lists Lists) ([]string, error) {
 	for _, digest := range slices.Concat(lists.Reject, lists.Allow) {
 		if !oci.ValidDigest(digest) {
-			return nil, hint("as in sha256:<64 hex digits>", "%.80q is not a digest", digest)
+			return nil, cli.Hint("as in sha256:<64 hex digits>", "%.80q is not a digest", digest)
 		}
 	}
-	list := slices.Concat(v.rejected(), lists.Reject)
+	list := slices.Concat(v.Rejected(), lists.Reject)
 	slices.Sort(list)
 	list = slices.Compact(list)
 	return slices.DeleteFunc(list, func(d string) bool { return slices.Contains(lists.Allow, d) }), nil
-}
-
-// without returns what of a list another one lacks.
-func without(list, other []string) []string {
-	out := []string{} // a list of JSON
-	for _, d := range list {
-		if !slices.Contains(other, d) {
-			out = append(out, d)
-		}
-	}
-	return out
 }
 
 // didYouMean asks for the published node whose name is near to another word.
@@ -264,14 +217,4 @@ func didYouMean(name string, rows index.Rows) string {
 		return "did you mean " + like + "? "
 	}
 	return ""
-}
-
-func isNotFound(err error) bool { return errors.Is(err, oci.ErrNotFound) }
-
-// ofNode says which node an error is about.
-func ofNode(name string, err error) error {
-	if err != nil {
-		err = fmt.Errorf("node %s: %w", name, err)
-	}
-	return err
 }

@@ -8,6 +8,7 @@ import (
 	"fmt"
 
 	"github.com/caisson-os/caisson/builder/release"
+	"github.com/caisson-os/caisson/fleet/published"
 	"github.com/caisson-os/caisson/internal/cli"
 	"github.com/caisson-os/caisson/internal/digest"
 	"github.com/caisson-os/caisson/spec/site"
@@ -17,7 +18,7 @@ import (
 // those that the reference leads to, verified as [Publisher.Layers] does, the one
 // of its variant. Current layers that were built from another recipe than the
 // site has now are an error; named ones are taken, and Say tells.
-func (p *Publisher) Compile(ctx context.Context, s *site.Site, policy Policy, reference string) ([]Node, error) {
+func (p *Publisher) Compile(ctx context.Context, s *site.Site, policy published.Policy, reference string) ([]Node, error) {
 	layers := map[string]*release.Layer{} // by node
 	if s.HasLayer() {
 		found, err := p.Layers(ctx, policy, reference)

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/caisson-os/caisson/builder/release"
+	"github.com/caisson-os/caisson/fleet/published"
 	"github.com/caisson-os/caisson/oci/trust"
 	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/spec/site"
@@ -65,7 +66,7 @@ spec: {nodes: [mon], user: USER, package: prometheus, git: {url: "file:///x", br
 // TestLoadersOnlyRise: a loader takes the place of the one of its architecture, and never of
 // one with its number or a higher one.
 func TestLoadersOnlyRise(t *testing.T) {
-	v := &view{}
+	v := &view{State: &published.State{}}
 	of := func(arch string, number int64, image string) spec.Loader {
 		return spec.Loader{Arch: arch, Number: number, Image: spec.Blob{Digest: image}}
 	}
@@ -79,8 +80,8 @@ func TestLoadersOnlyRise(t *testing.T) {
 			t.Errorf("%+v: %v", step.l, err)
 		}
 	}
-	if want := []spec.Loader{of("amd64", 6, "e"), of("arm64", 3, "b")}; !slices.Equal(v.loaders, want) {
-		t.Errorf("%+v, want %+v", v.loaders, want)
+	if want := []spec.Loader{of("amd64", 6, "e"), of("arm64", 3, "b")}; !slices.Equal(v.Loaders, want) {
+		t.Errorf("%+v, want %+v", v.Loaders, want)
 	}
 }
 

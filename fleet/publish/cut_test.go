@@ -16,7 +16,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/caisson-os/caisson/fleet/prune"
 	"github.com/caisson-os/caisson/fleet/reserve"
+	"github.com/caisson-os/caisson/fleet/verify"
+	"github.com/caisson-os/caisson/oci"
 	"github.com/caisson-os/caisson/oci/registry"
 	"github.com/caisson-os/caisson/oci/trust"
 	"github.com/caisson-os/caisson/spec"
@@ -121,7 +124,7 @@ func (f *fleet) values() string {
 	var list []string
 	for i := range 3 {
 		c, err := trust.Overlay(f.t.Context(), f.Registry.Source(), []string{fmt.Sprintf("n%d", i)}, "")
-		if isNotFound(err) {
+		if errors.Is(err, oci.ErrNotFound) {
 			list = append(list, "-")
 			continue
 		}
@@ -196,7 +199,7 @@ func everywhere(t *testing.T, more int) {
 		}, "10 10 10"},
 		{"retire", func(ctx context.Context, f *fleet) error { _, err := f.Retire(ctx, []string{"n2"}, By{}); return err }, "10 10 -"},
 		{"prune", func(ctx context.Context, f *fleet) error {
-			_, err := f.Prune(ctx, Keep{Versions: 1, Generations: 2}, false)
+			_, err := prune.Run(ctx, &f.Reader, f.Alone, prune.Keep{Versions: 1, Generations: 2}, false)
 			return err
 		}, ""},
 	} {
@@ -254,7 +257,7 @@ func (f *fleet) follows(l *line, do func(context.Context, *fleet) error, want st
 // isGreen wants all that is published to be as nodes take it.
 func (f *fleet) isGreen(values string) {
 	f.t.Helper()
-	report, err := f.Verify(f.t.Context(), f.policy, nil)
+	report, err := verify.Fleet(f.t.Context(), &f.Reader, f.policy, nil, false)
 	if err != nil || !report.OK() {
 		f.t.Errorf("nodes have %s: %+v, %v", values, report, err)
 	}

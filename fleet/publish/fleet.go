@@ -5,16 +5,13 @@ package publish
 import (
 	"context"
 	"crypto"
-	"fmt"
-	"io"
 	"slices"
 	"strings"
 	"time"
 
-	"github.com/caisson-os/caisson/builder/release"
 	"github.com/caisson-os/caisson/fleet/index"
+	"github.com/caisson-os/caisson/fleet/published"
 	"github.com/caisson-os/caisson/internal/cli"
-	"github.com/caisson-os/caisson/internal/digest"
 	"github.com/caisson-os/caisson/oci"
 	"github.com/caisson-os/caisson/oci/sign"
 	"github.com/caisson-os/caisson/oci/trust"
@@ -27,19 +24,19 @@ import (
 // putCurrent writes fleet:current. The least generation is that of the node that
 // was published the longest ago; Publish with All raises it for everyone. The
 // epoch key's permission goes with it: the least epoch is above what nodes know.
-func (r *run) putCurrent(ctx context.Context, keys *chain.Chain) (Stamp, error) {
+func (r *run) putCurrent(ctx context.Context, keys *chain.Chain) (published.Stamp, error) {
 	x := r.plan.index
-	doc := spec.Fleet{APIVersion: spec.APIVersion, Kind: spec.KindFleet, Fleet: x.Root.Fleet, Reject: r.plan.reject, Loaders: r.v.loaders,
+	doc := spec.Fleet{APIVersion: spec.APIVersion, Kind: spec.KindFleet, Fleet: x.Root.Fleet, Reject: r.plan.reject, Loaders: r.v.Loaders,
 		Minimum: spec.Floor{Epoch: x.Root.Epoch, Generation: x.Least()}}
 	if keys != nil {
 		doc.KeysVersion = keys.Version()
 	}
 	raw, err := spec.Encode(doc)
 	if err != nil {
-		return Stamp{}, err
+		return published.Stamp{}, err
 	}
 	if len(raw) > oci.MaxFleet {
-		return Stamp{}, hint("refresh --allow takes digests off the list; 'caisson publish --all' lets no node run "+
+		return published.Stamp{}, cli.Hint("refresh --allow takes digests off the list; 'caisson publish --all' lets no node run "+
 			"what is older, without one", "fleet:current has %d bytes, nodes read at most %d", len(raw), oci.MaxFleet)
 	}
 	var also [][]byte
@@ -51,10 +48,10 @@ func (r *run) putCurrent(ctx context.Context, keys *chain.Chain) (Stamp, error) 
 
 // keepsAll refuses to write fleet:current again without what a later release has put into it.
 func (v *view) keepsAll() error {
-	if v.current == nil {
+	if v.Current == nil {
 		return nil
 	}
-	return keepsAll("fleet:current", v.current.LeftOut)
+	return keepsAll("fleet:current", v.Current.LeftOut)
 }
 
 // keepsAll refuses to write a document again without what was left out of it.
@@ -69,14 +66,14 @@ func keepsAll(document string, leftOut []string) error {
 
 // putIndex writes what has changed of an index: shards, then the root. A root that rests on what is
 // this publisher's own is remembered before it is there.
-func (r *run) putIndex(ctx context.Context, life time.Duration, x *index.Index, tags ...string) (Stamp, error) {
+func (r *run) putIndex(ctx context.Context, life time.Duration, x *index.Index, tags ...string) (published.Stamp, error) {
 	p := r.p
 	if err := x.Store(ctx, p.putShard); err != nil {
-		return Stamp{}, err
+		return published.Stamp{}, err
 	}
 	raw, err := spec.Encode(x.Root)
 	if err != nil {
-		return Stamp{}, err
+		return published.Stamp{}, err
 	}
 	if r.own != nil {
 		place := p.Registry.Ref().String()
@@ -84,7 +81,7 @@ func (r *run) putIndex(ctx context.Context, life time.Duration, x *index.Index, 
 		r.own.Next = append(slices.Clone(r.own.Next), oci.Digest(raw))
 		seen.Own = *r.own
 		if err := p.Memory.Set(place, seen); err != nil {
-			return Stamp{}, err
+			return published.Stamp{}, err
 		}
 	}
 	return p.putFleet(ctx, x.Root.Fleet, statement{raw, tags, oci.TypeFleetIndex, sign.PredicateIndex, life})
@@ -93,7 +90,7 @@ func (r *run) putIndex(ctx context.Context, life time.Duration, x *index.Index, 
 // putReserved says in fleet:index that a generation is given out, over the rows
 // before it, or over what [Fleet.adoptMoves] made of them.
 func (r *run) putReserved(ctx context.Context, life time.Duration, next spec.FleetIndex) error {
-	x := r.v.index.Fork()
+	x := r.v.Index.Fork()
 	next.Shards, next.Change, next.Reserved = x.Root.Shards, x.Root.Change, true
 	x.Root = next
 	_, err := r.putIndex(ctx, life, x, "index")
@@ -109,15 +106,15 @@ type statement struct {
 }
 
 // putFleet signs and pushes a document of the whole fleet.
-func (p *Publisher) putFleet(ctx context.Context, fleet string, s statement, also ...[]byte) (Stamp, error) {
+func (p *Publisher) putFleet(ctx context.Context, fleet string, s statement, also ...[]byte) (published.Stamp, error) {
 	_, err := p.putFleetDocument(ctx, fleet, s, also...)
-	return Stamp{Digest: oci.Digest(s.raw), IssuedAt: p.Now}, err
+	return published.Stamp{Digest: oci.Digest(s.raw), IssuedAt: p.Now}, err
 }
 
 // putFleetDocument is putFleet, and returns the digest of the manifest.
 func (p *Publisher) putFleetDocument(ctx context.Context, fleet string, s statement, also ...[]byte) (digest string, err error) {
 	said := sign.FleetPredicate{Fleet: fleet, IssuedAt: p.Now, Expires: p.Now.Add(s.life)}
-	bundles, err := signEach(p.Signers, func(by crypto.Signer) ([]byte, error) {
+	bundles, err := sign.Each(p.Signers, func(by crypto.Signer) ([]byte, error) {
 		return sign.SignFleet(by, oci.Digest(s.raw), s.predicate, said)
 	})
 	if err != nil {
@@ -141,12 +138,12 @@ func (p *Publisher) putSigned(ctx context.Context, kind string, raw []byte, tags
 }
 
 // SignRescue signs what lets somebody into a node, and decides as that node would.
-func SignRescue(policy Policy, doc spec.Rescue, by []crypto.Signer) (c trust.Candidate, err error) {
+func SignRescue(policy published.Policy, doc spec.Rescue, by []crypto.Signer) (c trust.Candidate, err error) {
 	if c.Document, err = spec.Encode(doc); err != nil {
 		return c, err
 	}
 	said := sign.RescuePredicate{Fleet: doc.Fleet, Node: doc.Node, Code: doc.Code, IssuedAt: doc.At}
-	if c.Bundles, err = signEach(by, func(s crypto.Signer) ([]byte, error) {
+	if c.Bundles, err = sign.Each(by, func(s crypto.Signer) ([]byte, error) {
 		return sign.SignRescue(s, oci.Digest(c.Document), said)
 	}); err != nil {
 		return c, err
@@ -167,96 +164,19 @@ func (p *Publisher) PutRescue(ctx context.Context, node string, c trust.Candidat
 	return err
 }
 
-// Loaders returns what fleet:current names as what disks of nodes start.
-func (p *Publisher) Loaders(ctx context.Context) ([]spec.Loader, error) {
-	v, err := p.published(ctx, p.trusted())
-	if err != nil {
-		return nil, err
-	}
-	return v.loaders, nil
-}
-
-// Loaders returns what fleet:current named as what disks of nodes start, when it was read.
-func (f *Fleet) Loaders() []spec.Loader { return f.v.loaders }
-
-// Loader returns the program of one of them.
-func (f *Fleet) Loader(ctx context.Context, l spec.Loader) ([]byte, error) {
-	if l.Image.Size < 0 || l.Image.Size > maxLoader {
-		return nil, fmt.Errorf("%d bytes are not those of a loader", l.Image.Size)
-	}
-	body, _, err := f.p.Registry.Blob(ctx, oci.RepoLoader, l.Image.Digest)
-	if err != nil {
-		return nil, err
-	}
-	defer body.Close() // only read
-	data, err := io.ReadAll(io.LimitReader(body, l.Image.Size+1))
-	if err == nil && (int64(len(data)) != l.Image.Size || digest.Of(data) != l.Image.Digest) {
-		err = fmt.Errorf("the registry gives another program than loader %s", l.Image.Digest)
-	}
-	return data, err
-}
-
-// maxLoader is more bytes than any loader has: it is read into memory.
-const maxLoader = 1 << 30
-
 // setLoader names a loader in fleet:current, in place of the one of its architecture. Nodes
 // never go back to a lower number, so neither does a publisher.
 func (v *view) setLoader(l spec.Loader) error {
-	list := slices.Clone(v.loaders)
+	list := slices.Clone(v.Loaders)
 	at, there := slices.BinarySearchFunc(list, l.Arch, func(l spec.Loader, arch string) int { return strings.Compare(l.Arch, arch) })
 	switch {
 	case there && list[at].Number >= l.Number && list[at] != l:
-		return hint("run this again", "fleet:current has loader %d of %s, and this is %d", list[at].Number, l.Arch, l.Number)
+		return cli.Hint("run this again", "fleet:current has loader %d of %s, and this is %d", list[at].Number, l.Arch, l.Number)
 	case there:
 		list[at] = l
 	default:
 		list = slices.Insert(list, at, l)
 	}
-	v.loaders = list
-	return nil
-}
-
-// checkLoader wants all of a loader in the registry.
-func (r *verifying) checkLoader(ctx context.Context, l spec.Loader) error {
-	for _, d := range []oci.Descriptor{{MediaType: oci.TypeUKI, Digest: l.Image.Digest, Size: l.Image.Size},
-		{MediaType: oci.TypeESP, Digest: l.ESP.Digest, Size: l.ESP.Size}} {
-		there, err := r.p.Registry.HasBlob(ctx, oci.RepoLoader, d)
-		if err == nil && !there {
-			err = fmt.Errorf("%s: %w: no disk gets it; 'caisson loader' publishes it again", d.Digest, oci.ErrNotFound)
-		}
-		if err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// pruneLoaders removes the loaders that fleet:current does not name. It verifies nothing, as
-// all of [needs]: a forged document can keep a loader, never remove one that is named.
-func (n *needs) pruneLoaders(ctx context.Context) error {
-	tags, err := n.tags(ctx, oci.RepoLoader, "loaders")
-	if err != nil || len(tags) == 0 {
-		return err
-	}
-	c, err := document(ctx, n.p.Registry.Source(), "current", oci.TypeFleet, oci.MaxFleet)
-	if isNotFound(err) {
-		return nil // nobody publishes here
-	}
-	if err != nil {
-		return err
-	}
-	var current spec.Fleet
-	if _, err := spec.DecodeKnown(c.Document, &current); err != nil {
-		return fmt.Errorf("fleet:current: %w", err)
-	}
-	for _, tag := range tags {
-		if !strings.HasPrefix(tag, keepPrefix) || slices.ContainsFunc(current.Loaders,
-			func(l spec.Loader) bool { return release.KeepTag(l.Manifest) == tag }) {
-			continue
-		}
-		if err := n.removeKept(ctx, oci.RepoLoader, tag); err != nil {
-			return fmt.Errorf("remove loader:%s: %w", tag, err)
-		}
-	}
+	v.Loaders = list
 	return nil
 }

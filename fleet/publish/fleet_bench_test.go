@@ -12,6 +12,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/caisson-os/caisson/fleet/prune"
+	"github.com/caisson-os/caisson/fleet/verify"
 	"github.com/caisson-os/caisson/oci"
 	"github.com/caisson-os/caisson/oci/sign"
 )
@@ -112,14 +114,14 @@ func (l *life) live(n int) {
 	verb("rollback", hold(Hold{All: true}, func(h Hold) error { _, err := f.Rollback(l.Context(), h, "0-1"); return err }))
 	verb("refresh", func() error { _, err := f.Refresh(l.Context(), Lists{}); return err })
 	verb("verify", func() error {
-		r, err := f.Verify(l.Context(), f.policy, nil)
+		r, err := verify.Fleet(l.Context(), &f.Reader, f.policy, nil, false)
 		if err == nil && !r.OK() {
 			err = fmt.Errorf("%+v", r.Findings)
 		}
 		return err
 	})
 	verb("prune", func() error {
-		_, err := f.Prune(l.Context(), Keep{Versions: 2, Generations: 2}, false)
+		_, err := prune.Run(l.Context(), &f.Reader, f.Alone, prune.Keep{Versions: 2, Generations: 2}, false)
 		return err
 	})
 }

@@ -9,50 +9,42 @@ import (
 	"slices"
 
 	"github.com/caisson-os/caisson/fleet/index"
+	"github.com/caisson-os/caisson/fleet/published"
+	"github.com/caisson-os/caisson/internal/cli"
 	"github.com/caisson-os/caisson/internal/plain"
 	"github.com/caisson-os/caisson/oci"
-	"github.com/caisson-os/caisson/oci/sign"
 	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/spec/refusal"
 )
 
-// Foreign reports whether a generation is one that a revocation did not know.
-func (f *Fleet) Foreign(g Generation) bool { return isForeign(f.root(), g) }
-
-func isForeign(x spec.FleetIndex, g Generation) bool {
-	return slices.ContainsFunc(x.Foreign, func(s spec.Span) bool {
-		return g.Epoch == s.Epoch && s.From <= g.Number && g.Number <= s.To
-	})
-}
-
 // own returns what is published where all of it is this publisher's, or was there before it came, and
 // nil where somebody else has given out some of it since.
-func (f *Fleet) own() *Own {
-	if f.v.index == nil {
-		return &Own{}
+func (f *base) own() *published.Own {
+	if f.v.Index == nil {
+		return &published.Own{}
 	}
 	seen, known := f.p.Memory.At(f.p.Registry.Ref().String())
 	if known && !f.v.isOwn(seen.Mine(), idsOf(f.p.Signers)) {
 		return nil
 	}
-	return &Own{Epoch: f.v.index.Root.Epoch, Generation: f.v.index.Root.Generation, Digest: f.v.root}
+	return &published.Own{Epoch: f.v.Index.Root.Epoch, Generation: f.v.Index.Root.Generation, Digest: f.v.Digest}
 }
 
 // restsOn finds out what a run rests on, and returns what is remembered of that.
-func (r *run) restsOn() Own {
+func (r *run) restsOn() published.Own {
 	seen, _ := r.p.Memory.At(r.p.Registry.Ref().String())
 	if r.own == nil {
-		r.own = r.Fleet.own()
+		r.own = r.base.own()
 	}
 	return seen.Mine()
 }
 
 // isOwn reports whether what is published is what is remembered, or that as another publisher has
 // signed it again: by none of some keys, as a thief of one of them would.
-func (v *view) isOwn(own Own, stolen map[string]bool) bool {
-	root := v.index.Root
-	byThief := slices.ContainsFunc(v.by, func(id string) bool { return stolen[id] })
-	return own.Has(v.root) || own.Digest != "" && own.Epoch == root.Epoch && own.Generation == root.Generation && !byThief
+func (v *view) isOwn(own published.Own, stolen map[string]bool) bool {
+	root := v.Index.Root
+	byThief := slices.ContainsFunc(v.By, func(id string) bool { return stolen[id] })
+	return own.Has(v.Digest) || own.Digest != "" && own.Epoch == root.Epoch && own.Generation == root.Generation && !byThief
 }
 
 // markForeign marks what this publisher has not given out, where an operator's key is revoked:
@@ -60,7 +52,7 @@ func (v *view) isOwn(own Own, stolen map[string]bool) bool {
 // boot; but no node goes back to it. What the rows of such an index say that
 // nodes had before is its maker's word, too: what this publisher gave out last takes its place.
 func (r *rotating) markForeign(ctx context.Context, x *index.Index) error {
-	kept, _ := r.now.withoutKeys(r.next.revoked())
+	kept, _ := r.now.Without(r.next.Revoked())
 	if len(kept.Operator) == len(r.now.Operator) {
 		return nil
 	}
@@ -75,22 +67,22 @@ func (r *rotating) markForeign(ctx context.Context, x *index.Index) error {
 		span.From = min(own.Generation+1, span.To)
 	}
 	revoked := map[string]bool{}
-	for _, id := range r.next.revoked() {
+	for _, id := range r.next.Revoked() {
 		revoked[id] = true
 	}
 	if r.v.isOwn(own, revoked) {
-		if len(r.v.by) > 0 && !slices.ContainsFunc(r.v.by, func(id string) bool { return !revoked[id] }) {
+		if len(r.v.By) > 0 && !slices.ContainsFunc(r.v.By, func(id string) bool { return !revoked[id] }) {
 			r.Say("generation %s was published from here with revoked keys alone, and is signed again as it is: 'caisson plan' "+
 				"says what differs from the site",
-				Generation{span.Epoch, span.To})
+				published.Generation{Epoch: span.Epoch, Number: span.To})
 		}
 		return nil
 	}
-	first, last := Generation{span.Epoch, span.From}, Generation{span.Epoch, span.To}
+	first, last := published.Generation{Epoch: span.Epoch, Number: span.From}, published.Generation{Epoch: span.Epoch, Number: span.To}
 	r.Say("generations %s to %s were not published from here (%s), and the last is signed again as it is, forged or not: "+
 		"'caisson plan' says what differs from the site; publish after this, then 'caisson refresh --reject GENERATION' for each",
 		first, last, r.p.Memory.Name())
-	if !isForeign(x.Root, last) {
+	if !r.Foreign(last) {
 		x.Root.Foreign = append(slices.Clone(x.Root.Foreign), span)
 	}
 	rows, err := x.All(ctx)
@@ -100,7 +92,7 @@ func (r *rotating) markForeign(ctx context.Context, x *index.Index) error {
 	given := index.Rows{}
 	if l := r.remembered(ctx); l == nil {
 		r.Say("what nodes had before that is not known: 'caisson rollback' does not go back behind it")
-	} else if given, err = r.p.pastOf(l).Nodes(ctx); err != nil {
+	} else if given, err = l.Nodes(ctx); err != nil {
 		return err
 	}
 	for name, row := range rows {
@@ -117,19 +109,19 @@ func (r *rotating) markForeign(ctx context.Context, x *index.Index) error {
 		}
 		x.Set(name, row)
 	}
-	r.own = &Own{Epoch: x.Root.Epoch, Generation: x.Root.Generation, Digest: r.v.root} // what is not is marked
+	r.own = &published.Own{Epoch: x.Root.Epoch, Generation: x.Root.Generation, Digest: r.v.Digest} // what is not is marked
 	return nil
 }
 
 // remembered returns the root of the newest generation that is this publisher's alone, nil where that
 // cannot be had: only its digest proves it.
-func (r *rotating) remembered(ctx context.Context) *looked {
+func (r *rotating) remembered(ctx context.Context) *published.Past {
 	seen, _ := r.p.Memory.At(r.p.Registry.Ref().String())
 	own := seen.Mine()
-	for _, g := range []Generation{{r.v.index.Root.Epoch, r.v.index.Root.Generation}, {own.Epoch, own.Generation}} {
-		for _, by := range []Policy{r.now, r.next} { // a run that was cut may have signed it again
-			l, err := r.p.readPast(ctx, by, g)
-			if err == nil && own.Has(oci.Digest(l.candidate.Document)) {
+	for _, g := range []published.Generation{published.GenerationOf(r.v.Index.Root), {Epoch: own.Epoch, Number: own.Generation}} {
+		for _, by := range []published.Policy{r.now, r.next} { // a run that was cut may have signed it again
+			l, err := r.p.Past(ctx, by, g)
+			if err == nil && own.Has(oci.Digest(l.Candidate.Document)) {
 				return l
 			}
 		}
@@ -144,7 +136,7 @@ func (r *run) passOver(ctx context.Context) error {
 	if !slices.ContainsFunc(c.todo, func(w work) bool { return w.was != nil && w.was.Foreign }) {
 		return nil
 	}
-	own, err := r.ownBefore(ctx, Generation{r.v.index.Root.Epoch, r.v.index.Root.Generation})
+	own, err := r.ownBefore(ctx, published.GenerationOf(r.v.Index.Root))
 	if err != nil {
 		return err
 	}
@@ -165,7 +157,7 @@ func (r *run) passOver(ctx context.Context) error {
 
 // ownBefore returns the newest generation before another that is proven and not foreign, nil
 // where none is. One that cannot be read now is an error: an older one is not in its place.
-func (f *Fleet) ownBefore(ctx context.Context, g Generation) (*Past, error) {
+func (f *base) ownBefore(ctx context.Context, g published.Generation) (*published.Past, error) {
 	list, err := f.Generations(ctx)
 	if err != nil {
 		return nil, err
@@ -175,7 +167,7 @@ func (f *Fleet) ownBefore(ctx context.Context, g Generation) (*Past, error) {
 			continue
 		}
 		past, err := f.Past(ctx, older)
-		if err == nil || refusal.Of(err) == "" && !errors.Is(err, errNotKept) {
+		if err == nil || refusal.Of(err) == "" && !errors.Is(err, published.ErrNotKept) {
 			return past, err
 		}
 	}
@@ -186,44 +178,10 @@ func rowContent(row spec.Published) *spec.Content {
 	return &spec.Content{Overlay: row.Overlay, Size: row.Size, Layer: row.Layer, Generation: row.Generation}
 }
 
-// PastOf is [Fleet.Past] also of what only keys signed that count no more; proven is false
-// then: it can be looked at, and rejected. It says who signed.
-func (f *Fleet) PastOf(ctx context.Context, g Generation) (past *Past, by []string, proven bool, err error) {
-	versions, err := f.v.policy.Versions()
-	if err != nil {
-		return nil, nil, false, err
-	}
-	l, err := f.p.readPast(ctx, f.v.policy, g)
-	proven = err == nil
-	var operators []sign.Verifier
-	for _, of := range versions {
-		of.Fleet = f.v.policy.Fleet
-		if old, wrong := l, err; refusal.OfKeys(wrong) {
-			if old, wrong = f.p.readPast(ctx, of, g); wrong == nil {
-				l, err = old, nil
-			}
-		}
-		operators = append(operators, of.Operator...)
-	}
-	if err != nil {
-		return nil, nil, false, err
-	}
-	for _, b := range l.candidate.Bundles {
-		said, err := sign.VerifyFleet([][]byte{b}, operators, 1, oci.Digest(l.candidate.Document), sign.PredicateIndex)
-		if err == nil && !slices.Contains(by, said.Keys[0]) {
-			by = append(by, said.Keys[0])
-		}
-	}
-	return f.p.pastOf(l), by, proven, nil
-}
-
-// Revoked reports whether a key is never accepted again.
-func (f *Fleet) Revoked(id string) bool { return slices.Contains(f.v.policy.revoked(), id) }
-
 // given returns the digests of the overlays that a generation gave to nodes, by any signature.
 // What nodes have, or had before, by another generation is not among them, nor what they had
 // in the one before: else who has a revoked key could have good content rejected.
-func (f *Fleet) given(ctx context.Context, g Generation, rows index.Rows) ([]string, error) {
+func (f *base) given(ctx context.Context, g published.Generation, rows index.Rows) ([]string, error) {
 	past, _, _, err := f.PastOf(ctx, g)
 	if err != nil {
 		return nil, err
@@ -234,7 +192,7 @@ func (f *Fleet) given(ctx context.Context, g Generation, rows index.Rows) ([]str
 	}
 	others := map[string]bool{}
 	note := func(c *spec.Content) {
-		if c != nil && (c.Generation != g.Number || g.Epoch != f.v.index.Root.Epoch) {
+		if c != nil && (c.Generation != g.Number || g.Epoch != f.v.Index.Root.Epoch) {
 			others[c.Overlay] = true
 		}
 	}
@@ -263,7 +221,7 @@ func (f *Fleet) given(ctx context.Context, g Generation, rows index.Rows) ([]str
 	}
 	f.Say("generation %s gave nodes %s that no other gave", g, plain.Count(len(found), "overlay"))
 	if len(found) == 0 {
-		return nil, hint("'caisson history --node NODE -o json' has the digests that a node had",
+		return nil, cli.Hint("'caisson history --node NODE -o json' has the digests that a node had",
 			"generation %s gave nodes nothing that no other gave: there is nothing to reject", g)
 	}
 	return slices.Sorted(maps.Keys(found)), nil

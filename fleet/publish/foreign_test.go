@@ -8,6 +8,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/caisson-os/caisson/fleet/published"
 )
 
 // TestBetweenTheftAndRevocation: whatever its publisher wrote over what a thief gave out, no node goes
@@ -49,7 +51,7 @@ func TestBetweenTheftAndRevocation(t *testing.T) {
 			give(r.Publisher, "20")
 			thief := *r.Publisher // who has the key, and another memory
 			var err error
-			thief.Memory, err = OpenMemory(filepath.Join(t.TempDir(), "memory"))
+			thief.Memory, err = published.OpenMemory(filepath.Join(t.TempDir(), "memory"))
 			must(t, err)
 			give(&thief, "97")
 			give(&thief, "98")
@@ -82,7 +84,7 @@ func TestSignedAgainByAStolenKey(t *testing.T) {
 	give("20")
 	other := *r.Publisher
 	var err error
-	other.Memory, err = OpenMemory(filepath.Join(t.TempDir(), "memory"))
+	other.Memory, err = published.OpenMemory(filepath.Join(t.TempDir(), "memory"))
 	must(t, err)
 	for range 11 { // overlays are signed again in the last third of their month
 		r.Now = r.Now.Add(48 * time.Hour)
@@ -95,7 +97,7 @@ func TestSignedAgainByAStolenKey(t *testing.T) {
 	r.Signers = []crypto.Signer{r.fresh}
 	f, err := r.Read(t.Context(), r.policy)
 	must(t, err)
-	if last := (Generation{f.root().Epoch, f.root().Generation}); !f.Foreign(last) {
+	if last := (published.Generation{Epoch: f.Floor().Epoch, Number: f.Floor().Generation}); !f.Foreign(last) {
 		t.Errorf("generation %s counts as one of this publisher", last)
 	}
 	give("40")

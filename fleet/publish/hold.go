@@ -4,12 +4,15 @@ package publish
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
 	"time"
 
 	"github.com/caisson-os/caisson/builder/release"
+	"github.com/caisson-os/caisson/fleet/published"
+	"github.com/caisson-os/caisson/internal/cli"
 	"github.com/caisson-os/caisson/internal/digest"
 	"github.com/caisson-os/caisson/internal/plain"
 	"github.com/caisson-os/caisson/oci"
@@ -40,17 +43,17 @@ func (p *Publisher) Freeze(ctx context.Context, h Hold) (*Result, error) {
 func (p *Publisher) Pin(ctx context.Context, h Hold, layer string) (*Result, error) {
 	var layers []release.Layer
 	find := func(ctx context.Context, e *editing) (err error) {
-		layers, err = e.p.Layers(ctx, e.v.policy, layer)
+		layers, err = e.p.Layers(ctx, e.v.Policy, layer)
 		return err
 	}
 	return p.edit(ctx, "pin", h, find, func(ctx context.Context, e *editing, w *work) error {
-		looked, err := e.overlay(ctx, w.name)
+		looked, err := e.Signed(ctx, w.name)
 		if err != nil {
 			return err
 		}
-		o := &looked.overlay
+		o := &looked.Overlay
 		has, err := e.layer(ctx, o.Layer) // two layers may have had a name one after the other, and one of them the recipe
-		if o.Layer != "" && err != nil && !lost(err) {
+		if o.Layer != "" && err != nil && !published.Lost(err) {
 			return err
 		}
 		l, err := release.ForVariant(layers, digest.Hex(has.Recipe), o.Variant)
@@ -67,14 +70,14 @@ func (p *Publisher) Pin(ctx context.Context, h Hold, layer string) (*Result, err
 // before the present, and keeps it until [Publisher.Forward]. A node stays bound to
 // the machine that it is bound to now.
 func (p *Publisher) Rollback(ctx context.Context, h Hold, to string) (*Result, error) {
-	var past *Past
+	var past *published.Past
 	find := func(ctx context.Context, e *editing) error {
 		if to == "" {
 			return nil
 		}
 		g, err := e.Find(ctx, to)
 		if err == nil && e.Foreign(g) {
-			return hint("go back to an earlier one", "generation %s was not given out by who revoked a key since: nodes do not go back to it", g)
+			return cli.Hint("go back to an earlier one", "generation %s was not given out by who revoked a key since: nodes do not go back to it", g)
 		}
 		if err == nil {
 			past, err = e.Past(ctx, g)
@@ -83,7 +86,7 @@ func (p *Publisher) Rollback(ctx context.Context, h Hold, to string) (*Result, e
 	}
 	return p.edit(ctx, "rollback", h, find, func(ctx context.Context, e *editing, w *work) error {
 		err := e.goBack(ctx, past, w)
-		if !h.All || !lost(err) {
+		if !h.All || !published.Lost(err) {
 			return err
 		}
 		e.Say("node %s stays as it is: %v", w.name, err)
@@ -95,7 +98,7 @@ func (p *Publisher) Rollback(ctx context.Context, h Hold, to string) (*Result, e
 }
 
 // goBack gives a node what it had in a past state, or before the present one.
-func (e *editing) goBack(ctx context.Context, past *Past, w *work) error {
+func (e *editing) goBack(ctx context.Context, past *published.Past, w *work) error {
 	had, why, err := contentBefore(ctx, past, w)
 	switch {
 	case err != nil:
@@ -104,7 +107,7 @@ func (e *editing) goBack(ctx context.Context, past *Past, w *work) error {
 		e.Say("node %s stays as it is: %s", w.name, why)
 		return nil
 	case had == nil:
-		return hint("'caisson history --node' says what it had", "%s", why)
+		return cli.Hint("'caisson history --node' says what it had", "%s", why)
 	}
 	if had.Overlay == w.was.Overlay {
 		e.addHold(w, spec.HoldRollback)
@@ -131,19 +134,19 @@ func (r *run) contentOf(ctx context.Context, w *work, had *spec.Content) (*spec.
 	if err != nil {
 		return nil, err
 	}
-	o, err := r.content(ctx, w.name, *had)
+	o, err := r.Content(ctx, w.name, *had)
 	if err == nil {
 		o.Match = w.was.Match
 	}
-	return o, err
+	return o, errors.Unwrap(err) // who does this says of which node it is
 }
 
 // contentBefore returns what a node had in a past state, or before the present one; nil and why
 // where that is nothing.
-func contentBefore(ctx context.Context, past *Past, w *work) (was *spec.Content, why string, err error) {
+func contentBefore(ctx context.Context, past *published.Past, w *work) (was *spec.Content, why string, err error) {
 	if past == nil {
-		if holdOf(w.was.Holds, spec.HoldRollback) != nil {
-			return nil, "", hint("--to GEN goes further back; 'caisson history' lists the generations", "it was rolled back already")
+		if published.HoldOf(w.was.Holds, spec.HoldRollback) != nil {
+			return nil, "", cli.Hint("--to GEN goes further back; 'caisson history' lists the generations", "it was rolled back already")
 		}
 		return w.was.Before, "it had nothing else before", nil
 	}
@@ -196,7 +199,7 @@ func (p *Publisher) edit(ctx context.Context, verb string, h Hold, find func(con
 	f func(context.Context, *editing, *work) error) (*Result, error) {
 	return p.change(ctx, verb, h.By, func(ctx context.Context, r *run) error {
 		if !h.Until.IsZero() && !h.Until.After(r.p.Now) {
-			return hint("give a later one", "it is %s by now, and the end of the hold is over", r.p.Now.Format(time.RFC3339))
+			return cli.Hint("give a later one", "it is %s by now, and the end of the hold is over", r.p.Now.Format(time.RFC3339))
 		}
 		todo, err := selectNodes(ctx, r.v, h)
 		if err != nil {
@@ -222,7 +225,7 @@ func (p *Publisher) edit(ctx context.Context, verb string, h Hold, find func(con
 			return err
 		}
 		if len(todo) > 0 && len(e.result.Stay) == len(todo) {
-			return hint("'caisson history' lists the generations, --to names one", "none of %s goes back: node %s: %s",
+			return cli.Hint("'caisson history' lists the generations, --to names one", "none of %s goes back: node %s: %s",
 				plain.Count(len(todo), "node"), todo[0].name, e.result.Stay[todo[0].name])
 		}
 		c.todo = slices.DeleteFunc(todo, func(w work) bool {
@@ -241,7 +244,7 @@ func (p *Publisher) edit(ctx context.Context, verb string, h Hold, find func(con
 
 // sayUnderWay names the rollouts that the nodes of a hold belong to: what is held is left
 // out of their waves, and neither ends them nor is ended by them.
-func (f *Fleet) sayUnderWay(ctx context.Context, todo []work) error {
+func (f *base) sayUnderWay(ctx context.Context, todo []work) error {
 	under, err := f.UnderWay(ctx)
 	if err != nil {
 		return err
@@ -255,7 +258,7 @@ func (f *Fleet) sayUnderWay(ctx context.Context, todo []work) error {
 	for _, r := range slices.Sorted(maps.Keys(nodes)) {
 		f.Say("rollout %s is %s, and has %d of these nodes: it goes on without those that are held; 'caisson rollout "+
 			"pause', 'undo' or 'abort' is about all of it",
-			r, f.v.index.Root.Rollouts[r].Phase, nodes[r])
+			r, f.v.Index.Root.Rollouts[r].Phase, nodes[r])
 	}
 	return nil
 }
@@ -264,7 +267,7 @@ func (f *Fleet) sayUnderWay(ctx context.Context, todo []work) error {
 func selectNodes(ctx context.Context, v *view, h Hold) ([]work, error) {
 	names := slices.Compact(slices.Sorted(slices.Values(h.Nodes)))
 	if h.All {
-		rows, err := v.index.All(ctx)
+		rows, err := v.Index.All(ctx)
 		if err != nil {
 			return nil, err
 		}
@@ -272,16 +275,16 @@ func selectNodes(ctx context.Context, v *view, h Hold) ([]work, error) {
 	}
 	todo := make([]work, len(names))
 	for i, name := range names {
-		row, ok, err := v.index.Row(ctx, name)
+		row, ok, err := v.Index.Row(ctx, name)
 		if err != nil {
 			return nil, err
 		}
 		if !ok {
-			rows, err := v.index.All(ctx)
+			rows, err := v.Index.All(ctx)
 			if err != nil {
 				return nil, err
 			}
-			return nil, hint(didYouMean(name, rows)+"'caisson verify' lists the nodes", "node %q is not published", name)
+			return nil, cli.Hint(didYouMean(name, rows)+"'caisson verify' lists the nodes", "node %q is not published", name)
 		}
 		todo[i] = work{name: name, was: &row}
 	}
@@ -294,7 +297,7 @@ func (e *editing) addHold(w *work, kind string) {
 	if !e.h.Until.IsZero() {
 		one.Until = e.h.Until.Unix()
 	}
-	last, _ := SplitHolds(w.was.Holds, e.p.Now)
+	last, _ := published.SplitHolds(w.was.Holds, e.p.Now)
 	var ended []spec.Hold
 	w.holds, ended = putHold(last, one)
 	e.mu.Lock()
@@ -321,19 +324,19 @@ func (e *editing) endHold(w *work, pause bool) bool {
 
 // signAside gives a node what it has, paused as its holds say.
 func (e *editing) signAside(ctx context.Context, w *work) error {
-	looked, err := e.overlay(ctx, w.name)
+	looked, err := e.Signed(ctx, w.name)
 	if err != nil {
 		return err
 	}
 	w.aside = true
-	return e.sign(ctx, w, &looked.overlay, nil)
+	return e.sign(ctx, w, &looked.Overlay, nil)
 }
 
 // sign gives a node an overlay, paused as its holds say. What a directory has of it, had, is read again
 // in less time than it takes to hold it compressed; nil is nothing.
 func (e *editing) sign(ctx context.Context, w *work, o *spec.Overlay, had *spec.Content) error {
 	o.Pause = nil
-	if h := holdOf(w.holds, spec.HoldPause); h != nil {
+	if h := published.HoldOf(w.holds, spec.HoldPause); h != nil {
 		o.Pause = &spec.Pause{Reason: h.Reason, Until: h.Until}
 	}
 	o.SetNeeds()
@@ -354,6 +357,6 @@ func (e *editing) sign(ctx context.Context, w *work, o *spec.Overlay, had *spec.
 	}
 	w.overlay, w.size = had.Overlay, had.Size
 	ctx = context.WithoutCancel(ctx) // it ends with the preparation of all
-	w.doc = func() ([]byte, error) { return e.stored(ctx, *had) }
+	w.doc = func() ([]byte, error) { return e.Stored(ctx, *had) }
 	return nil
 }

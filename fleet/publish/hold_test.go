@@ -10,7 +10,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/caisson-os/caisson/fleet/verify"
 	"github.com/caisson-os/caisson/oci"
+	"github.com/caisson-os/caisson/oci/sign"
 	"github.com/caisson-os/caisson/oci/trust"
 	"github.com/caisson-os/caisson/spec"
 )
@@ -19,7 +21,7 @@ import (
 func (f *fleet) diskless() *trust.Accepted {
 	f.t.Helper()
 	id := trust.Identity{MACs: []string{"52:54:00:00:00:00"}}
-	b := spec.Bootstrap{Fleet: "metal-a", Keys: pems(f.policy.Operator), Threshold: 1, EpochKeys: pems(f.policy.Epoch)}
+	b := spec.Bootstrap{Fleet: "metal-a", Keys: sign.PEMs(f.policy.Operator), Threshold: 1, EpochKeys: sign.PEMs(f.policy.Epoch)}
 	overlay, err := trust.Overlay(f.t.Context(), f.Registry.Source(), id.Tags(), "")
 	must(f.t, err)
 	current, err := trust.Current(f.t.Context(), f.Registry.Source(), "")
@@ -40,7 +42,7 @@ func (f *fleet) runs(value string) {
 
 func (f *fleet) green() {
 	f.t.Helper()
-	if report, err := f.Verify(f.t.Context(), f.policy, nil); err != nil || !report.OK() {
+	if report, err := verify.Fleet(f.t.Context(), &f.Reader, f.policy, nil, false); err != nil || !report.OK() {
 		f.t.Fatalf("verify: %+v, %v", report, err)
 	}
 }

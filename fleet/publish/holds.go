@@ -8,24 +8,13 @@ import (
 	"strings"
 	"time"
 
+	"github.com/caisson-os/caisson/fleet/published"
 	"github.com/caisson-os/caisson/internal/cli"
 	"github.com/caisson-os/caisson/spec"
 )
 
 // A hold keeps a node out of a publish: a freeze, a pin, a rollback or a pause. A row has at most one
 // pause, and at most one of the others.
-
-// SplitHolds parts a row's holds into those that last at a time and those that are over.
-func SplitHolds(holds []spec.Hold, now time.Time) (last, over []spec.Hold) {
-	for _, h := range holds {
-		if h.Over(now) {
-			over = append(over, h)
-		} else {
-			last = append(last, h)
-		}
-	}
-	return last, over
-}
 
 // putHold returns the holds with one more, and those whose place it takes. A rollback takes no
 // freeze's place: the node is frozen again when the rollback ends.
@@ -45,7 +34,7 @@ func putHold(holds []spec.Hold, h spec.Hold) (all, ended []spec.Hold) {
 // endHolds parts the holds into those that stay and those that end: the pause, or all
 // others but a freeze below a rollback.
 func endHolds(holds []spec.Hold, pause bool) (stay, ended []spec.Hold) {
-	below := holdOf(holds, spec.HoldRollback) != nil
+	below := published.HoldOf(holds, spec.HoldRollback) != nil
 	for _, h := range holds {
 		if (h.Kind == spec.HoldPause) == pause && !(below && h.Kind == spec.HoldFreeze) {
 			ended = append(ended, h)
@@ -55,43 +44,6 @@ func endHolds(holds []spec.Hold, pause bool) (stay, ended []spec.Hold) {
 	}
 	return stay, ended
 }
-
-// holdOf returns the hold of a kind, nil where there is none.
-func holdOf(holds []spec.Hold, kind string) *spec.Hold {
-	if i := slices.IndexFunc(holds, func(h spec.Hold) bool { return h.Kind == kind }); i >= 0 {
-		return &holds[i]
-	}
-	return nil
-}
-
-// WhyHeld says in a few words why a node is left out of something, as in `held: pin, waits
-// for a firmware fix`; "" without a hold.
-func WhyHeld(holds []spec.Hold) string {
-	if len(holds) == 0 {
-		return ""
-	}
-	return "held: " + holds[0].Kind + ", " + holds[0].Reason
-}
-
-// HoldText describes holds for people, as in `pin by eve since 2026-11-01 until
-// 2026-11-08: waits for a firmware fix`.
-func HoldText(holds []spec.Hold) string {
-	var all []string
-	for _, h := range holds {
-		text := h.Kind
-		if h.Author != "" {
-			text += " by " + h.Author
-		}
-		text += " since " + when(h.Since)
-		if h.Until != 0 {
-			text += " until " + when(h.Until)
-		}
-		all = append(all, text+": "+h.Reason)
-	}
-	return strings.Join(all, "; ")
-}
-
-func when(seconds int64) string { return time.Unix(seconds, 0).UTC().Format(time.RFC3339) }
 
 // longestSpan is how far away the end of a hold or of signatures may be.
 const longestSpan = 10 * 366 * 24 * time.Hour

@@ -8,6 +8,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/caisson-os/caisson/fleet/published"
 	"github.com/caisson-os/caisson/spec"
 )
 
@@ -51,10 +52,10 @@ func TestWhatStandsBesideWhat(t *testing.T) {
 
 func TestHoldsEndInTime(t *testing.T) {
 	holds := []spec.Hold{{Kind: spec.HoldPin}, {Kind: spec.HoldPause, Until: november.Unix()}}
-	if last, over := SplitHolds(holds, november.Add(-time.Second)); len(last) != 2 || len(over) != 0 {
+	if last, over := published.SplitHolds(holds, november.Add(-time.Second)); len(last) != 2 || len(over) != 0 {
 		t.Errorf("a second before: %v, %v", last, over)
 	}
-	if last, over := SplitHolds(holds, november); len(last) != 1 || len(over) != 1 || over[0].Kind != spec.HoldPause {
+	if last, over := published.SplitHolds(holds, november); len(last) != 1 || len(over) != 1 || over[0].Kind != spec.HoldPause {
 		t.Errorf("at the moment: %v, %v", last, over)
 	}
 }
@@ -79,7 +80,7 @@ func TestParseUntil(t *testing.T) {
 }
 
 func TestHoldText(t *testing.T) {
-	got := HoldText([]spec.Hold{{Kind: spec.HoldPin, Reason: "waits for firmware", Author: "eve", Since: november.Unix(), Until: november.Add(time.Hour).Unix()}})
+	got := published.HoldText([]spec.Hold{{Kind: spec.HoldPin, Reason: "waits for firmware", Author: "eve", Since: november.Unix(), Until: november.Add(time.Hour).Unix()}})
 	if want := "pin by eve since 2026-11-01T12:00:00Z until 2026-11-01T13:00:00Z: waits for firmware"; got != want {
 		t.Errorf("HoldText = %q, want %q", got, want)
 	}

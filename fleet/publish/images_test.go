@@ -10,6 +10,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/caisson-os/caisson/fleet/verify"
 	"github.com/caisson-os/caisson/internal/digest"
 	"github.com/caisson-os/caisson/internal/verity"
 	"github.com/caisson-os/caisson/oci"
@@ -79,15 +80,14 @@ func TestVerifyImages(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			if report, err := f.Verify(t.Context(), f.policy, nil); err != nil || !report.OK() {
+			if report, err := verify.Fleet(t.Context(), &f.Reader, f.policy, nil, false); err != nil || !report.OK() {
 				t.Fatalf("without images: %+v, %v", report, err)
 			}
-			f.Images = true
-			report, err := f.Verify(t.Context(), f.policy, nil)
+			report, err := verify.Fleet(t.Context(), &f.Reader, f.policy, nil, true)
 			if err != nil {
 				t.Fatal(err)
 			}
-			i := slices.IndexFunc(report.Findings, func(c Check) bool { return strings.HasPrefix(c.What, "image:"+digest.Of(data)) })
+			i := slices.IndexFunc(report.Findings, func(c verify.Check) bool { return strings.HasPrefix(c.What, "image:"+digest.Of(data)) })
 			if i < 0 || report.Findings[i].Verdict != c.verdict {
 				t.Errorf("%+v, want %s", report.Findings, c.verdict)
 			}

@@ -3,11 +3,14 @@
 package publish
 
 import (
+	"errors"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/caisson-os/caisson/fleet/published"
+	"github.com/caisson-os/caisson/fleet/verify"
 	"github.com/caisson-os/caisson/oci"
 	"github.com/caisson-os/caisson/oci/sign"
 	"github.com/caisson-os/caisson/oci/trust"
@@ -21,7 +24,7 @@ import (
 func TestCurrentOfALaterRelease(t *testing.T) {
 	f := newFleet(t)
 	f.publish(f.nodes("", "10"), Options{})
-	was, err := document(t.Context(), f.Registry.Source(), "current", oci.TypeFleet, oci.MaxFleet)
+	was, err := published.Document(t.Context(), f.Registry.Source(), "current", oci.TypeFleet, oci.MaxFleet)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -30,7 +33,7 @@ func TestCurrentOfALaterRelease(t *testing.T) {
 	if _, err := f.putFleet(t.Context(), "metal-a", statement{later, []string{"current"}, oci.TypeFleet, sign.PredicateFleet, freshFor}); err != nil {
 		t.Fatal(err)
 	}
-	report, err := f.Verify(t.Context(), f.policy, nil)
+	report, err := verify.Fleet(t.Context(), &f.Reader, f.policy, nil, false)
 	if err != nil || !report.OK() || !strings.Contains(report.Findings[0].Detail, spec.LeftOut([]string{"laterKey"})) {
 		t.Errorf("%+v, %v", report, err)
 	}
@@ -38,7 +41,7 @@ func TestCurrentOfALaterRelease(t *testing.T) {
 	if refusal.Of(err) != refusal.NeedsAgent || !strings.Contains(err.Error(), "laterKey") {
 		t.Errorf("it was written again: %v", err)
 	}
-	if now, err := document(t.Context(), f.Registry.Source(), "current", oci.TypeFleet, oci.MaxFleet); err != nil || string(now.Document) != string(later) {
+	if now, err := published.Document(t.Context(), f.Registry.Source(), "current", oci.TypeFleet, oci.MaxFleet); err != nil || string(now.Document) != string(later) {
 		t.Errorf("%s, %v", now.Document, err)
 	}
 }
@@ -49,7 +52,7 @@ func TestIndexOfALaterRelease(t *testing.T) {
 		t.Run(what, func(t *testing.T) {
 			f := newFleet(t)
 			f.publish(f.nodes("", "10"), Options{})
-			was, err := document(t.Context(), f.Registry.Source(), "index", oci.TypeFleetIndex, maxIndex)
+			was, err := published.Document(t.Context(), f.Registry.Source(), "index", oci.TypeFleetIndex, 1<<20)
 			must(t, err)
 			later := addLaterKey(was.Document)
 			if what == "shard" {
@@ -57,7 +60,7 @@ func TestIndexOfALaterRelease(t *testing.T) {
 				must(t, spec.Decode(was.Document, &root))
 				manifest, err := f.Registry.Source().Manifest(t.Context(), oci.RepoNode, root.Shards[0].Manifest, "")
 				must(t, err)
-				shard, _, err := oci.ReadDocument(t.Context(), f.Registry.Source(), manifest, oci.Artifact{Repo: oci.RepoNode, Type: oci.TypeFleetShard, Limit: maxIndex})
+				shard, _, err := oci.ReadDocument(t.Context(), f.Registry.Source(), manifest, oci.Artifact{Repo: oci.RepoNode, Type: oci.TypeFleetShard, Limit: 1 << 20})
 				must(t, err)
 				doc := oci.Describe(oci.TypeFleetShard, addLaterKey(shard))
 				must(t, f.Registry.PutData(t.Context(), oci.RepoNode, doc))
@@ -69,7 +72,7 @@ func TestIndexOfALaterRelease(t *testing.T) {
 			f.Now = f.Now.Add(time.Minute)
 			_, err = f.putFleet(t.Context(), "metal-a", statement{later, []string{"index"}, oci.TypeFleetIndex, sign.PredicateIndex, f.policy.Lifetime})
 			must(t, err)
-			report, err := f.Verify(t.Context(), f.policy, nil)
+			report, err := verify.Fleet(t.Context(), &f.Reader, f.policy, nil, false)
 			if err == nil && report.OK() {
 				t.Errorf("it is read: %+v", report)
 			}
@@ -77,7 +80,7 @@ func TestIndexOfALaterRelease(t *testing.T) {
 			if refusal.Of(err) != refusal.Overlay || !strings.Contains(err.Error(), "laterKey") || !strings.Contains(hintOf(err), "later one") {
 				t.Errorf("it was written again: %v", err)
 			}
-			if now, err := document(t.Context(), f.Registry.Source(), "index", oci.TypeFleetIndex, maxIndex); err != nil || string(now.Document) != string(later) {
+			if now, err := published.Document(t.Context(), f.Registry.Source(), "index", oci.TypeFleetIndex, 1<<20); err != nil || string(now.Document) != string(later) {
 				t.Errorf("%s, %v", now.Document, err)
 			}
 		})
@@ -91,7 +94,7 @@ func TestPlanOfALaterRelease(t *testing.T) {
 	must(t, err)
 	digest, err := f.putFleetDocument(t.Context(), "metal-a", statement{addLaterKey(raw), []string{planTag("r")}, oci.TypeRollout, sign.PredicateRollout, planLife})
 	must(t, err)
-	if _, err := readPlan(t.Context(), f.Registry.Source(), "metal-a", "r", spec.Rollout{Plan: digest}); err == nil || !strings.Contains(err.Error(), "laterKey") || hintOf(err) == "" {
+	if _, err := published.ReadPlan(t.Context(), f.Registry.Source(), "metal-a", "r", spec.Rollout{Plan: digest}); err == nil || !strings.Contains(err.Error(), "laterKey") || hintOf(err) == "" {
 		t.Errorf("%v", err)
 	}
 }
@@ -112,7 +115,7 @@ func TestKeysOfALaterRelease(t *testing.T) {
 	if refusal.Of(err) != refusal.NeedsAgent || !strings.Contains(err.Error(), "version 1 of the keys has laterKey") || hintOf(err) == "" {
 		t.Errorf("%v", err)
 	}
-	if _, err := r.Registry.Source().Manifest(t.Context(), oci.RepoFleet, trust.KeysTag(2), ""); !isNotFound(err) {
+	if _, err := r.Registry.Source().Manifest(t.Context(), oci.RepoFleet, trust.KeysTag(2), ""); !errors.Is(err, oci.ErrNotFound) {
 		t.Errorf("version 2 is published: %v", err)
 	}
 }
@@ -120,19 +123,4 @@ func TestKeysOfALaterRelease(t *testing.T) {
 // addLaterKey returns a document with a key that no release knows.
 func addLaterKey(document []byte) []byte {
 	return slices.Concat(document[:len(document)-1], []byte(`,"laterKey":7}`))
-}
-
-// Keys of a later release are said of a node that is as it should be, and that is not.
-func TestNoteLeftOut(t *testing.T) {
-	for detail, want := range map[string]string{"": "left out: a[].b (of a later release)", "expired then": "expired then; left out: a[].b (of a later release)"} {
-		r := &Report{Findings: []Check{{What: "node:a", Verdict: "ok", Detail: detail}}}
-		r.noteLeftOut(nil)
-		if got := r.Findings[0].Detail; got != detail {
-			t.Errorf("nothing was left out: %q", got)
-		}
-		r.noteLeftOut([]string{"a[].b"})
-		if got := r.Findings[0].Detail; got != want {
-			t.Errorf("%q, want %q", got, want)
-		}
-	}
 }

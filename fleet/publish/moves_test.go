@@ -15,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/caisson-os/caisson/fleet/published"
 	"github.com/caisson-os/caisson/oci"
 	"github.com/caisson-os/caisson/oci/registry"
 	"github.com/caisson-os/caisson/spec"
@@ -109,14 +110,14 @@ func TestWhoFollowsReadsWhatMayHaveMoved(t *testing.T) {
 	f.isGreen("10")
 	is, err := f.Read(t.Context(), f.policy)
 	must(t, err)
-	if is.root().Moves != nil {
-		t.Errorf("nothing is under way, and the index names %v", is.root().Moves)
+	if moves := is.State().Index.Root.Moves; moves != nil {
+		t.Errorf("nothing is under way, and the index names %v", moves)
 	}
 }
 
 // An index does not grow with what a change moves: of more nodes than it names all tags are read.
 func TestManyMovesAreNotNamed(t *testing.T) {
-	r := &run{Fleet: &Fleet{v: &view{torn: map[string]bool{"n0": true}}}, plan: &plan{}}
+	r := &run{base: &base{v: &view{torn: map[string]bool{"n0": true}}}, plan: &plan{}}
 	if got := r.moves(); !slices.Equal(got, []string{"n0"}) {
 		t.Errorf("what was torn before is not named: %v", got)
 	}
@@ -142,32 +143,7 @@ func TestAPlanHoldsAMillionNodes(t *testing.T) {
 	}
 	raw, err := spec.Encode(plan)
 	must(t, err)
-	if len(raw)*1_000_000/nodes > maxPlan {
-		t.Errorf("%d bytes a node, %d are the most", len(raw)/nodes, maxPlan/1_000_000)
-	}
-}
-
-// A plan does not change once it is signed: it is read once, as long as the index names it.
-func TestAPlanIsReadOnce(t *testing.T) {
-	root := spec.FleetIndex{Fleet: "metal-a", Rollouts: map[string]spec.Rollout{"a": {Plan: "1"}}}
-	kept, reads := &Shards{}, 0
-	plan := func(rollout, digest string) {
-		t.Helper()
-		_, err := kept.plan(planned{rollout, digest}, func() (*spec.RolloutPlan, error) { reads++; return &spec.RolloutPlan{}, nil })
-		must(t, err)
-	}
-	kept.only(root)
-	for range 3 {
-		plan("a", "1")
-		kept.only(root)
-	}
-	if reads != 1 {
-		t.Errorf("it was read %d times", reads)
-	}
-	plan("b", "1") // which was signed for another rollout
-	root.Rollouts = nil
-	kept.only(root)
-	if plan("a", "1"); reads != 3 || len(kept.plans) != 1 {
-		t.Errorf("%d reads, %d plans are kept", reads, len(kept.plans))
+	if len(raw)*1_000_000/nodes > published.MaxPlan {
+		t.Errorf("%d bytes a node, %d are the most", len(raw)/nodes, published.MaxPlan/1_000_000)
 	}
 }

@@ -11,6 +11,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/caisson-os/caisson/builder/release"
+	"github.com/caisson-os/caisson/fleet/prune"
+	"github.com/caisson-os/caisson/fleet/published"
+	"github.com/caisson-os/caisson/fleet/verify"
 	"github.com/caisson-os/caisson/oci"
 	"github.com/caisson-os/caisson/spec"
 )
@@ -38,7 +42,7 @@ func TestPruneBesidePublishTearsNothing(t *testing.T) {
 			}
 		})
 		group.Go(func() {
-			if _, err := pruner.Prune(t.Context(), Keep{1, 1}, false); err != nil {
+			if _, err := prune.Run(t.Context(), &pruner.Reader, pruner.Alone, prune.Keep{Versions: 1, Generations: 1}, false); err != nil {
 				t.Error(err)
 			}
 		})
@@ -70,12 +74,12 @@ func TestPruneVerifies(t *testing.T) {
 	l := f.layer("1", "default", f.release)
 	f.publish(f.nodes(l.Digest, "1"), Options{})
 	f.Trust = &f.policy
-	if _, err := f.Prune(t.Context(), Keep{1, 1}, false); err != nil {
+	if _, err := prune.Run(t.Context(), &f.Reader, f.Alone, prune.Keep{Versions: 1, Generations: 1}, false); err != nil {
 		t.Fatal(err)
 	}
 	stranger := newFleet(t)
 	f.Trust = &stranger.policy
-	if _, err := f.Prune(t.Context(), Keep{1, 1}, false); err == nil {
+	if _, err := prune.Run(t.Context(), &f.Reader, f.Alone, prune.Keep{Versions: 1, Generations: 1}, false); err == nil {
 		t.Error("pruned what another key signed")
 	}
 }
@@ -83,16 +87,25 @@ func TestPruneVerifies(t *testing.T) {
 // TestPruneSparesWhatIsNeeded: what a node runs, ran before or is held at stays, and
 // what a generation needs that stays.
 func TestPruneSparesWhatIsNeeded(t *testing.T) {
-	h := makeHistory(t) // generations 0-1 and 1-2 of the layers 1 and 2
-	m, err := OpenMemory(h.memory)
-	must(t, err)
-	p := h.publisher(t, "oci:"+h.dir, m, h.lastRun.Add(time.Hour))
-	one, two := h.layers["first"], h.layers["last"]
-	three := h.release(t, p, "3", "2026-10-30T00:00:00Z", "metal-a", "metal-a", true)
-	must(t, h.publish(t, p, "current", "30", Options{}))
-	kept := func(keep Keep) (why map[string]string) {
+	p := newFleet(t)
+	p.Trust = &p.policy
+	current := func(version, created string) string {
+		layer := p.layerOf(version, "default", created, p.release)
+		_, err := (&release.Pusher{Registry: p.Registry, Release: p.release, Now: p.Now}).Index(t.Context(), []oci.Descriptor{layer}, nil, "metal-a", version)
+		must(t, err)
+		return layer.Digest
+	}
+	one := current("1", "2026-10-01T00:00:00Z")
+	p.publish(p.nodes(one, "10", "10"), Options{})
+	p.Now = p.Now.Add(24 * time.Hour)
+	two := current("2", "2026-10-20T00:00:00Z")
+	p.publish(p.nodes(two, "20", "20"), Options{Epoch: 1, EpochKey: p.top})
+	p.Now = p.Now.Add(24 * time.Hour)
+	three := current("3", "2026-10-30T00:00:00Z")
+	p.publish(p.nodes(three, "30", "30"), Options{})
+	kept := func(keep prune.Keep) (why map[string]string) {
 		t.Helper()
-		out, err := p.Prune(t.Context(), keep, true)
+		out, err := prune.Run(t.Context(), &p.Reader, p.Alone, keep, true)
 		must(t, err)
 		why = map[string]string{}
 		for _, l := range out.Layers {
@@ -100,36 +113,36 @@ func TestPruneSparesWhatIsNeeded(t *testing.T) {
 		}
 		return why
 	}
-	if why := kept(Keep{Versions: 1, Generations: 1}); why[one] != "" || why[two] != "node n0 before" || why[three] != "current" {
+	if why := kept(prune.Keep{Versions: 1, Generations: 1}); why[one] != "" || why[two] != "node n0 before" || why[three] != "current" {
 		t.Errorf("one generation: %v", why)
 	}
-	if why := kept(Keep{Versions: 1, Generations: 3}); why[one] != "generation 0-1" {
+	if why := kept(prune.Keep{Versions: 1, Generations: 3}); why[one] != "generation 0-1" {
 		t.Errorf("three generations: %v", why)
 	}
-	if why := kept(Keep{Versions: 3, Generations: 1}); why[one] == "" {
+	if why := kept(prune.Keep{Versions: 3, Generations: 1}); why[one] == "" {
 		t.Errorf("three versions: %v", why)
 	}
 	for _, phase := range []string{spec.RolloutRunning, spec.RolloutAborted} { // no wave with the layer began yet
-		_, err = p.Advance(t.Context(), h.policy, "r", By{}, func(_ context.Context, f *Fleet) (*Step, error) {
+		_, err := p.Advance(t.Context(), p.policy, "r", By{}, func(_ context.Context, f *published.Fleet) (*Step, error) {
 			plan := spec.RolloutPlan{APIVersion: spec.APIVersion, Kind: spec.KindRolloutPlan, Fleet: "metal-a", Name: "r", Before: f.Floor(), Layers: []string{one}}
 			return &Step{Plan: &plan, Row: spec.Rollout{Phase: phase}}, nil
 		})
 		must(t, err)
-		if why := kept(Keep{Versions: 1, Generations: 1}); (why[one] == "rollout r") != (phase == spec.RolloutRunning) {
+		if why := kept(prune.Keep{Versions: 1, Generations: 1}); (why[one] == "rollout r") != (phase == spec.RolloutRunning) {
 			t.Errorf("a rollout that is %s: %v", phase, why)
 		}
 	}
 	if _, err := p.Pin(t.Context(), Hold{Nodes: []string{"n1"}}, one); err != nil {
 		t.Fatal(err)
 	}
-	if why := kept(Keep{Versions: 1, Generations: 1}); why[one] != "node n1" || why[two] != "node n0 before" || why[three] == "" {
+	if why := kept(prune.Keep{Versions: 1, Generations: 1}); why[one] != "node n1" || why[two] != "node n0 before" || why[three] == "" {
 		t.Errorf("a pinned node: %v", why)
 	}
 	// What stays is enough to go back to.
-	if _, err := p.Prune(t.Context(), Keep{Versions: 1, Generations: 2}, false); err != nil {
+	if _, err := prune.Run(t.Context(), &p.Reader, p.Alone, prune.Keep{Versions: 1, Generations: 2}, false); err != nil {
 		t.Fatal(err)
 	}
-	must(t, filepath.WalkDir(filepath.Join(h.dir, "blobs"), func(name string, d os.DirEntry, err error) error {
+	must(t, filepath.WalkDir(filepath.Join(p.Registry.Ref().Layout, "blobs"), func(name string, d os.DirEntry, err error) error {
 		if err == nil && !d.IsDir() {
 			old := time.Now().Add(-2 * time.Hour)
 			err = os.Chtimes(name, old, old)
@@ -137,13 +150,13 @@ func TestPruneSparesWhatIsNeeded(t *testing.T) {
 		return err
 	}))
 	// The steps of the rollout changed nothing that one goes back to, and do not count.
-	if out, err := p.Prune(t.Context(), Keep{Versions: 1, Generations: 2}, false); err != nil || len(out.Generations) != 4 || out.Freed == 0 {
+	if out, err := prune.Run(t.Context(), &p.Reader, p.Alone, prune.Keep{Versions: 1, Generations: 2}, false); err != nil || len(out.Generations) != 4 || out.Freed == 0 {
 		t.Fatalf("once more, with a sweep: %+v, %v", out, err)
 	}
 	if _, err := p.Rollback(t.Context(), Hold{Nodes: []string{"n0"}}, ""); err != nil {
 		t.Error(err)
 	}
-	if report, err := p.Verify(t.Context(), h.policy, nil); err != nil || !report.OK() {
+	if report, err := verify.Fleet(t.Context(), &p.Reader, p.policy, nil, false); err != nil || !report.OK() {
 		t.Errorf("verify: %+v, %v", report, err)
 	}
 }
@@ -158,7 +171,7 @@ func TestPruneLeavesWhatIsNotAnOverlay(t *testing.T) {
 	if _, err := f.Registry.PutManifest(t.Context(), oci.RepoNode, oci.MediaTypeManifest, raw, "report"); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := f.Prune(t.Context(), Keep{1, 1}, false); err != nil {
+	if _, err := prune.Run(t.Context(), &f.Reader, f.Alone, prune.Keep{Versions: 1, Generations: 1}, false); err != nil {
 		t.Error(err)
 	}
 	if _, _, err := f.Registry.Manifest(t.Context(), oci.RepoNode, "report"); err != nil {

@@ -5,13 +5,13 @@
 // One [Publisher] is one fleet in one registry. Publish gives nodes new overlays,
 // Pin, Freeze, Rollback and Pause hold them and Forward and Resume end that, Advance moves
 // a rollout, Rotate has other keys count, Retire ends nodes, Refresh renews expiring
-// signatures, Verify checks all of it as a node would. Every change takes the next generation
-// of the whole fleet; nodes whose overlay does not change keep theirs, so that a publish costs
-// what it changes.
+// signatures. Every change takes the next generation of the whole fleet; nodes whose overlay does
+// not change keep theirs, so that a publish costs what it changes.
 //
 // All that write are one pipeline:
 //
-//  1. look (view.go) reads fleet:index and fleet:current, and checks both;
+//  1. package published reads fleet:index and fleet:current, and checks both: a publisher is a
+//     verifier first;
 //  2. runAlone (alone.go) keeps other publishers out, looks again after every wait, and takes over
 //     what a rollout that was cut has moved (heal.go);
 //  3. the verb fills in a plan: rows that change, and a piece of work for each node that gets
@@ -20,85 +20,45 @@
 //  5. write (write.go) signs, asks the nodes' own decision about each, and pushes. A dry run ends
 //     before the first write, with a key that is made for it (rehearse.go).
 //
-// A publisher is a verifier first: what a registry serves is compared with the
-// site's keys and threshold, with itself and with what the publisher remembers
-// ([Memory]) before any word of it is used. The lists in checks.go, shards.go,
-// generation.go and layers.go are the whole rule. Before anything is pushed it goes through
-// trust.Accept, the node's own decision: what nodes would refuse is never
-// published.
+// Before anything is pushed it goes through trust.Accept, the node's own decision: what nodes would
+// refuse is never published.
 //
 // One publisher works at a time (package reserve). The order of writes is: the
 // generation is remembered and reserved in fleet:index, overlays and their tags,
 // shards, fleet:gen-EPOCH-GENERATION and fleet:index, fleet:current, and tags of
 // nodes that are retired go last. Cut anywhere, a repeated publish heals it, and so does a hold or a retirement;
 // what a rollout moved before it was cut stays where it is, see adoptMoves. No generation ever
-// names two contents. What plans a
-// fleet, moves it or shows what it was given imports it.
+// names two contents. What plans a fleet or changes it imports it.
 package publish
 
 import (
-	"crypto"
 	"fmt"
 	"io"
 	"slices"
 	"strings"
 	"time"
 
+	"github.com/caisson-os/caisson/fleet/published"
 	"github.com/caisson-os/caisson/fleet/reserve"
 	"github.com/caisson-os/caisson/internal/cli"
 	"github.com/caisson-os/caisson/internal/plain"
-	"github.com/caisson-os/caisson/oci/registry"
 	"github.com/caisson-os/caisson/oci/sign"
 	"github.com/caisson-os/caisson/oci/trust"
-	"github.com/caisson-os/caisson/oci/trust/chain"
 	"github.com/caisson-os/caisson/spec"
 )
 
 // Publisher is a fleet in a registry, and who signs for it.
 type Publisher struct {
-	Registry *registry.Registry
-	Signers  []crypto.Signer  // operators
-	Now      time.Time        // that is signed
-	Clock    func() time.Time // takes Now again behind each wait for others; nil leaves it as it is
-	Say      func(format string, args ...any)
+	published.Reader // Now is the time that is signed; its Trust is for all but Publish
 
-	Trust         *Policy       // for all but Publish; nil trusts the signers alone, all of which must have signed
-	Memory        *Memory       // nil remembers nothing
-	NewFleet      bool          // a registry without a fleet is expected
-	Images        bool          // Verify reads the images of layers, too
-	AcceptExpired bool          // what is published may have expired
-	IgnoreIntent  string        // tag of a publisher that died
-	Author        string        // who is at work, for those who wait for it
-	Wait          time.Duration // for other publishers, before one that is at work is an error
-	Dry           bool          // results say what would be done: no key of the fleet signs, and nothing is written
-	Kept          *Shards       // of the fleet's index as it was read last; nil reads all of it again
+	Clock        func() time.Time // takes Now again behind each wait for others; nil leaves it as it is
+	IgnoreIntent string           // tag of a publisher that died
+	Author       string           // who is at work, for those who wait for it
+	Wait         time.Duration    // for other publishers, before one that is at work is an error
 
 	current *trust.FleetState // fleet:current as it is published; nil before the first time
-	rules   *rules            // nil is whole
-	agent   *trust.Rules      // by which nodes decide; nil is all that this release's agent has
 	pace    *reserve.Pace     // nil is reserve.Usual
 	lease   *reserve.Lease    // of a run on a registry server
-}
-
-// Policy holds the trust section of a site. Without a site the verified fleet:index
-// completes it.
-type Policy struct {
-	Site      bool // it is a site's, all roles are known
-	Fleet     string
-	Operator  []sign.Verifier
-	Release   []sign.Verifier
-	Threshold int
-	Lifetime  time.Duration
-	Epoch     []sign.Verifier // who may raise the epoch; not in the index
-
-	Root          []sign.Verifier // who says which keys count; not in the index
-	RootThreshold int
-	Attestation   []sign.Verifier
-	Rescue        []sign.Verifier // who may let somebody into a node; not in the index
-	Chain         *chain.Chain    // versions of the keys as the site has them; nil: the keys above count
-	Beside        bool            // no site document names keys, so none can differ from those of the newest version
-
-	former []Policy // whose fleet:current is taken, too, while a rotation that was cut is taken up, the newest first
 }
 
 // freshFor is how long fleet:current is fresh: `caisson refresh` runs daily, and
@@ -183,34 +143,9 @@ type Node struct {
 	Doc   func() ([]byte, error) // its overlay's one encoding, made at each call: a fleet's are too many to hold
 }
 
-// trusted returns the policy for what is published, where no site is at hand.
-func (p *Publisher) trusted() Policy {
-	if p.Trust != nil {
-		return *p.Trust
-	}
-	var policy Policy
-	seen := map[string]bool{}
-	for _, s := range p.Signers {
-		if pub, err := sign.NewVerifier(s.Public()); err == nil && !seen[pub.ID()] {
-			seen[pub.ID()] = true
-			policy.Operator = append(policy.Operator, pub)
-		}
-	}
-	policy.Threshold = len(policy.Operator)
-	p.Say("no site: what is published must be signed by %s", allOf(policy.Threshold))
-	return policy
-}
-
-func allOf(n int) string {
-	if n == 1 {
-		return "the key that signs now"
-	}
-	return fmt.Sprintf("all %d keys that sign now", n)
-}
-
 // MayPublish refuses what of a site and its signers is wrong whatever the registry holds: for
 // verbs that do work before they publish.
-func (p *Publisher) MayPublish(policy Policy) error {
+func (p *Publisher) MayPublish(policy published.Policy) error {
 	if err := policy.SameFleet(); err != nil || policy.Beside { // then the versions say whose keys count
 		return err
 	}
@@ -218,7 +153,7 @@ func (p *Publisher) MayPublish(policy Policy) error {
 }
 
 // checkSigners refuses signers that nodes do not trust, and too few of them.
-func (p *Publisher) checkSigners(policy Policy) error {
+func (p *Publisher) checkSigners(policy published.Policy) error {
 	if p.Dry && len(p.Signers) == 0 {
 		return nil // nobody is asked for a key to look at what it would do
 	}
@@ -227,10 +162,10 @@ func (p *Publisher) checkSigners(policy Policy) error {
 		pub, ok := sign.Find(policy.Operator, s.Public())
 		if !ok {
 			if policy.Beside && policy.Chain != nil {
-				return hint("sign with a key of that version", "the signing key is not an operator key of version %d of the keys",
+				return cli.Hint("sign with a key of that version", "the signing key is not an operator key of version %d of the keys",
 					policy.Chain.Version())
 			}
-			return hint("trust.keys.operator of the site names who may", "the signing key is not one of the site's operator keys")
+			return cli.Hint("trust.keys.operator of the site names who may", "the signing key is not one of the site's operator keys")
 		}
 		seen[pub.ID()] = true
 	}
@@ -239,13 +174,9 @@ func (p *Publisher) checkSigners(policy Policy) error {
 		if len(seen) != 1 {
 			sign = fmt.Sprintf("%d keys sign", len(seen))
 		}
-		return hint("give --key once for each", "%s, the site demands %d", sign, policy.Threshold)
+		return cli.Hint("give --key once for each", "%s, the site demands %d", sign, policy.Threshold)
 	}
 	return nil
-}
-
-func hint(hint, format string, args ...any) error {
-	return cli.WithHint(fmt.Errorf(format, args...), hint)
 }
 
 // Write prints for people what was done about each node, or would be.
@@ -262,10 +193,10 @@ func (r *Result) Write(w io.Writer) {
 		alike.Add(n.Node, "renewed\t"+n.Overlay, "renewed")
 	}
 	for _, n := range r.Held {
-		alike.Add(n.Node, "held\t"+HoldText(n.Holds), "held\t"+HoldText(n.Holds))
+		alike.Add(n.Node, "held\t"+published.HoldText(n.Holds), "held\t"+published.HoldText(n.Holds))
 	}
 	for _, n := range r.Ended {
-		alike.Add(n.Node, "not held any more\t"+HoldText(n.Holds), "not held any more\t"+HoldText(n.Holds))
+		alike.Add(n.Node, "not held any more\t"+published.HoldText(n.Holds), "not held any more\t"+published.HoldText(n.Holds))
 	}
 	for _, name := range r.Left {
 		alike.Add(name, "left", "left")

@@ -19,6 +19,8 @@ import (
 
 	"github.com/caisson-os/caisson/builder/release"
 	"github.com/caisson-os/caisson/fleet/index"
+	"github.com/caisson-os/caisson/fleet/published"
+	"github.com/caisson-os/caisson/fleet/verify"
 	"github.com/caisson-os/caisson/oci"
 	"github.com/caisson-os/caisson/oci/registry"
 	"github.com/caisson-os/caisson/oci/sign"
@@ -30,12 +32,26 @@ import (
 
 var start = time.Date(2026, 11, 1, 0, 0, 0, 0, time.UTC)
 
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func rootOf(t testing.TB, p *Publisher, tag string) spec.FleetIndex {
+	t.Helper()
+	root, err := published.ReadRoot(t.Context(), p.Registry.Source(), tag)
+	must(t, err)
+	return root
+}
+
 // fleet is a layout with keys for every role.
 type fleet struct {
 	*Publisher
 	t                                   testing.TB
 	operator, release, attestation, top *ecdsa.PrivateKey
-	policy                              Policy
+	policy                              published.Policy
 	floor                               spec.Floor
 }
 
@@ -51,12 +67,12 @@ func newFleet(t testing.TB) *fleet {
 			t.Fatal(err)
 		}
 	}
-	m, err := OpenMemory(filepath.Join(t.TempDir(), "memory"))
+	m, err := published.OpenMemory(filepath.Join(t.TempDir(), "memory"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	f.Publisher = &Publisher{Memory: m, Registry: r, Signers: []crypto.Signer{f.operator}, Now: start, Say: t.Logf}
-	f.policy = Policy{
+	f.Publisher = &Publisher{Reader: published.Reader{Memory: m, Registry: r, Signers: []crypto.Signer{f.operator}, Now: start, Say: t.Logf}}
+	f.policy = published.Policy{
 		Fleet: "metal-a", Threshold: 1, Lifetime: 30 * 24 * time.Hour,
 		Operator: []sign.Verifier{sign.VerifierOf(f.operator)},
 		Release:  []sign.Verifier{sign.VerifierOf(f.release)},
@@ -194,21 +210,21 @@ type wholeIndex struct {
 }
 
 func (f *fleet) index() (*wholeIndex, error) {
-	v, err := f.look(f.t.Context(), f.policy, purpose{publish: true})
+	v, err := f.Open(f.t.Context(), f.policy, published.Purpose{Publish: true})
 	if err != nil {
 		return nil, err
 	}
-	x := wholeIndex{FleetIndex: v.index.Root}
-	x.Nodes, err = v.index.All(f.t.Context())
+	x := wholeIndex{FleetIndex: v.State().Index.Root}
+	x.Nodes, err = v.Nodes(f.t.Context())
 	return &x, err
 }
 
 func (f *fleet) readCurrent() (*trust.FleetState, error) {
-	v, err := f.look(f.t.Context(), f.policy, purpose{publish: true})
+	v, err := f.Open(f.t.Context(), f.policy, published.Purpose{Publish: true})
 	if err != nil {
 		return nil, err
 	}
-	return v.current, nil
+	return v.State().Current, nil
 }
 
 func (f *fleet) publish(nodes []Node, o Options) *Result {
@@ -230,8 +246,8 @@ func (f *fleet) bootOn(layer string) (*trust.Accepted, error) {
 	if err != nil {
 		return nil, err
 	}
-	b := spec.Bootstrap{Fleet: "metal-a", Keys: pems(f.policy.Operator), Threshold: f.policy.Threshold, EpochKeys: pems([]sign.Verifier{sign.VerifierOf(f.top)})}
-	a, err := f.agentRules().Accept(c, b, id, f.floor, trust.Clock{RTC: f.Now}, trust.Known{On: layer})
+	b := spec.Bootstrap{Fleet: "metal-a", Keys: sign.PEMs(f.policy.Operator), Threshold: f.policy.Threshold, EpochKeys: sign.PEMs([]sign.Verifier{sign.VerifierOf(f.top)})}
+	a, err := f.AgentRules().Accept(c, b, id, f.floor, trust.Clock{RTC: f.Now}, trust.Known{On: layer})
 	if err == nil {
 		f.floor = a.Floor
 	}
@@ -270,7 +286,7 @@ func TestPublishPinAndBack(t *testing.T) {
 	}
 	f.mustBoot(3, one)
 
-	report, err := f.Verify(t.Context(), f.policy, nil)
+	report, err := verify.Fleet(t.Context(), &f.Reader, f.policy, nil, false)
 	if err != nil || !report.OK() {
 		t.Fatalf("verify: %+v, %v", report, err)
 	}
@@ -391,12 +407,12 @@ func (f *fleet) cut() { f.cutDoing(nil, 2) }
 // cutDoing is cut of a publish that says what it does, and gives n0 a generation.
 func (f *fleet) cutDoing(what *spec.FleetChange, given uint64) {
 	f.t.Helper()
-	v, err := f.look(f.t.Context(), f.policy, purpose{})
+	v, err := f.Open(f.t.Context(), f.policy, published.Purpose{})
 	must(f.t, err)
 	f.Now = f.Now.Add(time.Second)
-	reserved := v.index.Root
+	reserved := v.State().Index.Root
 	reserved.Generation, reserved.Doing = 2, what
-	at := &run{Fleet: &Fleet{f.Publisher, v}}
+	at := &run{base: f.baseOf(v)}
 	must(f.t, at.putReserved(f.t.Context(), f.policy.Lifetime, reserved))
 	node := f.nodes("", "cut")[0]
 	at.plan = &plan{index: index.New(reserved)}
@@ -489,12 +505,12 @@ func TestVerifyTellsSilenceFromAbsence(t *testing.T) {
 	if f.Registry, err = registry.Open(strings.TrimPrefix(server.URL, "http://")+"/metal-a", registry.Options{PlainHTTP: true}); err != nil {
 		t.Fatal(err)
 	}
-	report, err := f.Verify(t.Context(), f.policy, nil)
+	report, err := verify.Fleet(t.Context(), &f.Reader, f.policy, nil, false)
 	if err != nil || report.OK() || report.Findings[2].Verdict != "missing" {
 		t.Errorf("without its layer: %+v, %v", report, err)
 	}
 	status = http.StatusBadGateway
-	if report, err := f.Verify(t.Context(), f.policy, nil); err == nil || !strings.Contains(err.Error(), "502") {
+	if report, err := verify.Fleet(t.Context(), &f.Reader, f.policy, nil, false); err == nil || !strings.Contains(err.Error(), "502") {
 		t.Errorf("from a registry that fails: %+v, %v", report, err)
 	}
 }
@@ -526,7 +542,7 @@ func TestRejectList(t *testing.T) {
 	if _, err := f.Refresh(t.Context(), Lists{Reject: []string{bad}}); err != nil {
 		t.Fatal(err)
 	}
-	report, err := f.Verify(t.Context(), f.policy, nil)
+	report, err := verify.Fleet(t.Context(), &f.Reader, f.policy, nil, false)
 	if err != nil || report.OK() || report.Findings[1].Verdict != string(refusal.Rejected) {
 		t.Errorf("verify with a rejected overlay: %+v, %v", report, err)
 	}
@@ -573,7 +589,7 @@ func TestRefresh(t *testing.T) {
 		}
 	}
 	f.Now = start.Add(100 * 24 * time.Hour) // nobody refreshed for long
-	report, err := f.Verify(t.Context(), f.policy, nil)
+	report, err := verify.Fleet(t.Context(), &f.Reader, f.policy, nil, false)
 	if err != nil || report.OK() || report.Findings[0].Verdict != "expired" || report.Findings[1].Verdict != "expired" {
 		t.Errorf("after 100 days: %+v, %v", report, err)
 	}
@@ -635,7 +651,7 @@ func later(n Node) func() ([]byte, error) {
 // publisher knows, and a layer whose agent is older.
 func TestPublishRefusesAPairThatDoesNotFit(t *testing.T) {
 	f := newFleet(t)
-	f.agent = trust.All().Without("needs") // of a later release
+	f.Agent = trust.All().Without("needs") // of a later release
 	of := func(version string, features ...string) string {
 		return f.layerAs(spec.Layer{APIVersion: spec.APIVersion, Kind: spec.KindLayer, Fleet: "metal-a", Version: version, Variant: "default", Arch: "amd64", Images: []spec.Image{}, Features: features}, f.release).Digest
 	}
@@ -733,7 +749,7 @@ func TestChangedMachinesLeaveNoAlias(t *testing.T) {
 	f.publish(bound("52:54:00:00:00:01", "52:54:00:00:00:02"), Options{})
 	f.publish(bound("52:54:00:00:00:03", "52:54:00:00:00:01"), Options{})
 	tags, err := f.Registry.Tags(t.Context(), oci.RepoNode)
-	tags = slices.DeleteFunc(tags, func(tag string) bool { return strings.HasPrefix(tag, keepPrefix) })
+	tags = slices.DeleteFunc(tags, func(tag string) bool { return strings.HasPrefix(tag, "keep-") })
 	if want := []string{"mac-525400000001", "mac-525400000003", "n0", "n1"}; err != nil || !slices.Equal(tags, want) {
 		t.Errorf("tags %v, %v; want %v", tags, err, want)
 	}
@@ -760,16 +776,16 @@ func TestPassOverIsSure(t *testing.T) {
 	p := *f.Publisher
 	p.Registry, err = registry.Open(strings.TrimPrefix(server.URL, "http://")+"/metal-a", registry.Options{PlainHTTP: true})
 	must(t, err)
-	published, err := p.Read(t.Context(), f.policy)
+	was, err := p.Read(t.Context(), f.policy)
 	must(t, err)
 	before := func(number uint64) string {
-		past, err := published.Past(t.Context(), Generation{Number: number})
+		past, err := was.Past(t.Context(), published.Generation{Number: number})
 		must(t, err)
 		row, _, err := past.Row(t.Context(), "n0")
 		must(t, err)
 		return row.Before.Overlay
 	}
-	last := published.v.index.Root.Generation // gave 30
+	last := was.State().Index.Root.Generation // gave 30
 	for _, c := range []struct {
 		what, away string
 		foreign    uint64 // generations from here on
@@ -777,20 +793,20 @@ func TestPassOverIsSure(t *testing.T) {
 	}{
 		{"all is there", "", last, before(last - 1)},
 		{"no list of generations", "/fleet/tags/list", last, "-"},
-		{"the generation before is not read", "/fleet/manifests/" + Generation{Number: last - 1}.tag(), last, "-"},
+		{"the generation before is not read", "/fleet/manifests/" + published.Generation{Number: last - 1}.Tag(), last, "-"},
 		{"no generation was ours", "", 1, ""},
 	} {
 		t.Run(c.what, func(t *testing.T) {
 			away = c.away
-			published.v.index.Root.Foreign = []spec.Span{{From: c.foreign, To: last}}
-			was := spec.Published{Foreign: true, Before: &spec.Content{Overlay: "what it gets"}}
-			err := (&run{Fleet: &Fleet{&p, published.v}, plan: &plan{todo: []work{{name: "n0", was: &was, overlay: "what it gets"}}}}).passOver(t.Context())
+			was.State().Index.Root.Foreign = []spec.Span{{From: c.foreign, To: last}}
+			row := spec.Published{Foreign: true, Before: &spec.Content{Overlay: "what it gets"}}
+			err := (&run{base: p.baseOf(was), plan: &plan{todo: []work{{name: "n0", was: &row, overlay: "what it gets"}}}}).passOver(t.Context())
 			goesTo := ""
 			switch {
 			case err != nil:
 				goesTo = "-"
-			case was.Before != nil:
-				goesTo = was.Before.Overlay
+			case row.Before != nil:
+				goesTo = row.Before.Overlay
 			}
 			if goesTo != c.goesTo {
 				t.Errorf("it goes back to %q (%v), want %q", goesTo, err, c.goesTo)

@@ -19,8 +19,9 @@ func TestRehearse(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	alone := *fleet.p
-	alone.Signers, fleet.p = nil, &alone // nobody is asked
+	alone := f.Reader
+	alone.Signers = nil // nobody is asked
+	fleet = fleet.With(&alone)
 	for name, c := range map[string]struct {
 		layer string
 		named bool
@@ -30,7 +31,7 @@ func TestRehearse(t *testing.T) {
 		"an older layer":             {older, false, refusal.Rollback},
 		"an older layer, on purpose": {older, true, ""},
 	} {
-		if err := fleet.Rehearse(t.Context(), f.nodes(c.layer, "11"), c.named); refusal.Of(err) != c.want || c.want == "" && err != nil {
+		if err := Rehearse(t.Context(), fleet, f.nodes(c.layer, "11"), c.named); refusal.Of(err) != c.want || c.want == "" && err != nil {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
@@ -40,7 +41,7 @@ func TestRehearse(t *testing.T) {
 	if fleet, err = f.Read(t.Context(), f.policy); err != nil {
 		t.Fatal(err)
 	}
-	if err := fleet.Rehearse(t.Context(), f.nodes(newer, "11"), true); refusal.Of(err) != refusal.Rejected {
+	if err := Rehearse(t.Context(), fleet, f.nodes(newer, "11"), true); refusal.Of(err) != refusal.Rejected {
 		t.Errorf("a layer on the reject list: %v", err)
 	}
 	if x, err := f.index(); err != nil || x.Generation != 1 || x.Reserved {

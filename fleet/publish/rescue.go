@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/caisson-os/caisson/fleet/published"
 	"github.com/caisson-os/caisson/internal/cli"
 	"github.com/caisson-os/caisson/oci"
 	"github.com/caisson-os/caisson/oci/trust"
@@ -62,17 +63,17 @@ func (r Rescue) Document(node string, at time.Time) (doc spec.Rescue, err error)
 
 // RescueNames are those by which a machine may ask for the statement of a node of a site, the node's
 // own first. Where the registry is not asked, alone, the file beside the site says which keys count.
-func RescueNames(s *site.Site, policy Policy, node string, alone bool) ([]string, error) {
+func RescueNames(s *site.Site, policy published.Policy, node string, alone bool) ([]string, error) {
 	if policy.Chain == nil || len(policy.Rescue) == 0 {
 		return nil, cli.Usage("docs/rescue.md: name one in trust.keys.rescue, and run 'caisson keys rotate'",
 			"the site has no rescue key that nodes know of")
 	}
 	if alone {
-		changes, err := CompareRoles(policy.Chain.Newest().Keys.Roles, policy.Roles())
+		changes, err := published.CompareRoles(policy.Chain.Newest().Keys.Roles, policy.Roles())
 		if err != nil {
 			return nil, err
 		}
-		if slices.ContainsFunc(changes, func(c RoleChange) bool { return c.Role == "rescue" }) {
+		if slices.ContainsFunc(changes, func(c published.RoleChange) bool { return c.Role == "rescue" }) {
 			return nil, noRescue(policy.Chain)
 		}
 	}
@@ -93,7 +94,7 @@ func noRescue(c *chain.Chain) error {
 
 // Rescue signs a statement for each of a node's names, by the keys that count now, and puts it where
 // the node looks.
-func (p *Publisher) Rescue(ctx context.Context, policy Policy, doc spec.Rescue, names []string, by []crypto.Signer) error {
+func (p *Publisher) Rescue(ctx context.Context, policy published.Policy, doc spec.Rescue, names []string, by []crypto.Signer) error {
 	current, err := p.Follow(ctx, policy, false)
 	if err != nil {
 		return err
@@ -117,7 +118,7 @@ func (p *Publisher) Rescue(ctx context.Context, policy Policy, doc spec.Rescue, 
 
 // sayOlder says where the node's layer has an agent that passes over the statement. Whether that
 // is known does not keep anybody from trying.
-func sayOlder(ctx context.Context, p *Publisher, current Policy, node string) {
+func sayOlder(ctx context.Context, p *Publisher, current published.Policy, node string) {
 	current.Site = false
 	var older []string
 	found, err := p.Find(ctx, current)

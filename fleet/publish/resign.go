@@ -13,6 +13,8 @@ import (
 
 	"github.com/caisson-os/caisson/builder/release"
 	"github.com/caisson-os/caisson/fleet/index"
+	"github.com/caisson-os/caisson/fleet/published"
+	"github.com/caisson-os/caisson/internal/cli"
 	"github.com/caisson-os/caisson/internal/plain"
 	"github.com/caisson-os/caisson/oci"
 	"github.com/caisson-os/caisson/oci/sign"
@@ -22,7 +24,7 @@ import (
 
 // keptRoot is the root of a kept generation, verified.
 type keptRoot struct {
-	*looked
+	*published.Past
 	signed bool // by enough operators of the next version
 }
 
@@ -37,20 +39,20 @@ func (r *rotating) keptPast(ctx context.Context) (past []keptRoot, err error) {
 		return nil, err
 	}
 	own := r.remembered(ctx)
-	before, enough := r.now.withoutKeys(r.next.revoked())
-	present := Generation{r.v.index.Root.Epoch, r.v.index.Root.Generation}
+	before, enough := r.now.Without(r.next.Revoked())
+	present := published.GenerationOf(r.v.Index.Root)
 	var lost []string
 	var why error
 	for _, g := range list {
 		if g == present {
 			continue // it is written with fleet:index
 		}
-		l, err := r.p.readPast(ctx, r.next, g)
+		l, err := r.p.Past(ctx, r.next, g)
 		signed := err == nil
 		if refusal.OfKeys(err) && enough {
-			l, err = r.p.readPast(ctx, before, g)
+			l, err = r.p.Past(ctx, before, g)
 		}
-		if own != nil && own.past == g {
+		if own != nil && own.Generation == g {
 			l, err = own, nil
 		}
 		switch {
@@ -58,7 +60,7 @@ func (r *rotating) keptPast(ctx context.Context) (past []keptRoot, err error) {
 			past = append(past, keptRoot{l, signed})
 		case refusal.Of(err) != "":
 			lost, why = append(lost, g.String()), cmp.Or(why, err)
-		case !isNotFound(err): // else it was pruned meanwhile
+		case !errors.Is(err, oci.ErrNotFound): // else it was pruned meanwhile
 			return nil, err
 		}
 	}
@@ -79,22 +81,22 @@ func (r *rotating) resignPast(ctx context.Context, past []keptRoot) error {
 		if g.signed {
 			continue
 		}
-		raw := g.candidate.Document
+		raw := g.Candidate.Document
 		var bundles [][]byte
-		for _, b := range g.candidate.Bundles {
+		for _, b := range g.Candidate.Bundles {
 			said, err := sign.VerifyFleet([][]byte{b}, r.now.Operator, 1, oci.Digest(raw), sign.PredicateIndex)
 			if err == nil && !mine[said.Keys[0]] {
 				bundles = append(bundles, b)
 			}
 		}
-		added, err := signEach(r.p.Signers, func(s crypto.Signer) ([]byte, error) {
-			return sign.SignFleet(s, oci.Digest(raw), sign.PredicateIndex, g.said)
+		added, err := sign.Each(r.p.Signers, func(s crypto.Signer) ([]byte, error) {
+			return sign.SignFleet(s, oci.Digest(raw), sign.PredicateIndex, g.Said)
 		})
 		if err != nil {
 			return err
 		}
-		if _, err := r.p.putSigned(ctx, oci.TypeFleetIndex, raw, []string{g.past.tag()}, append(bundles, added...)...); err != nil {
-			return fmt.Errorf("sign generation %s: %w", g.past, err)
+		if _, err := r.p.putSigned(ctx, oci.TypeFleetIndex, raw, []string{g.Tag()}, append(bundles, added...)...); err != nil {
+			return fmt.Errorf("sign generation %s: %w", g.Generation, err)
 		}
 	}
 	return nil
@@ -116,17 +118,18 @@ func idsOf(signers []crypto.Signer) map[string]bool {
 // left out: nobody goes back to it.
 func (r *rotating) resignLayers(ctx context.Context, past []keptRoot) error {
 	now, next, key := r.now, r.next, r.Release
-	changes, err := CompareRoles(spec.Roles{Release: role(now.Release, 1)}, spec.Roles{Release: role(next.Release, 1)})
+	changes, err := published.CompareRoles(spec.Roles{Release: now.Roles().Release}, spec.Roles{Release: next.Roles().Release})
 	if err != nil || len(changes) == 0 || len(next.Release) == 0 {
 		return err
 	}
 	if key == nil {
-		return hint("--release-key names one of the release keys that are to count", "layers must be signed by a release key of the next version")
+		return cli.Hint("--release-key names one of the release keys that are to count",
+			"layers must be signed by a release key of the next version")
 	}
 	if _, ok := sign.Find(next.Release, key.Public()); !ok {
-		return hint("trust.keys.release of the site names them", "--release-key is not a release key that is to count")
+		return cli.Hint("trust.keys.release of the site names them", "--release-key is not a release key that is to count")
 	}
-	rows, err := r.v.index.All(ctx)
+	rows, err := r.v.Index.All(ctx)
 	if err != nil {
 		return err
 	}
@@ -137,7 +140,7 @@ func (r *rotating) resignLayers(ctx context.Context, past []keptRoot) error {
 	}
 	noteLayers(had, rows)
 	for _, g := range past {
-		if rows, err = r.p.pastOf(g.looked).Nodes(ctx); err != nil {
+		if rows, err = g.Nodes(ctx); err != nil {
 			return err
 		}
 		noteLayers(had, rows)
@@ -149,7 +152,7 @@ func (r *rotating) resignLayers(ctx context.Context, past []keptRoot) error {
 		switch err := release.Verify(ctx, r.p.Registry, digest, trusted); {
 		case err == nil:
 			layers[digest] = true
-		case lost(err):
+		case published.Lost(err):
 			r.Say("layer %s is not signed again, and no node can go back to it: %v", digest, err)
 		default:
 			return err
@@ -157,8 +160,8 @@ func (r *rotating) resignLayers(ctx context.Context, past []keptRoot) error {
 	}
 	delete(layers, "")
 	by := release.Resigning{Layers: slices.Sorted(maps.Keys(layers)), Trusted: trusted,
-		Seen: cmp.Or(r.Layers, r.v.seen.Layers.Digest), By: key, Now: r.p.Now, Dry: r.p.Dry}
-	by.Stated = slices.DeleteFunc(slices.Clone(trusted), func(k sign.Verifier) bool { return slices.Contains(next.revoked(), k.ID()) })
+		Seen: cmp.Or(r.Layers, r.v.Seen.Layers.Digest), By: key, Now: r.p.Now, Dry: r.p.Dry}
+	by.Stated = slices.DeleteFunc(slices.Clone(trusted), func(k sign.Verifier) bool { return slices.Contains(next.Revoked(), k.ID()) })
 	switch err := release.Resign(ctx, r.p.Registry, by); {
 	case errors.Is(err, release.ErrNotStated):
 		r.Say("layer:current is not signed again, since only a key that is revoked says what it is: %v; if you know that "+

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/caisson-os/caisson/builder/release"
+	"github.com/caisson-os/caisson/fleet/published"
 	"github.com/caisson-os/caisson/oci"
 	"github.com/caisson-os/caisson/oci/sign"
 	"github.com/caisson-os/caisson/spec"
@@ -21,7 +22,7 @@ import (
 
 // goOn makes a version of the keys count that change makes of the present one, and the site and
 // the signers follow it.
-func (r *rotated) goOn(ctx context.Context, by []crypto.Signer, change func(*Policy, *Rotation)) error {
+func (r *rotated) goOn(ctx context.Context, by []crypto.Signer, change func(*published.Policy, *Rotation)) error {
 	r.t.Helper()
 	now, err := r.Follow(ctx, r.policy, false)
 	if err != nil {
@@ -43,8 +44,8 @@ func (r *rotated) goOn(ctx context.Context, by []crypto.Signer, change func(*Pol
 
 // operators makes operators count in the next version; those that leave are revoked where
 // that is said.
-func operators(revoke bool, keys ...*ecdsa.PrivateKey) func(*Policy, *Rotation) {
-	return func(next *Policy, rotation *Rotation) {
+func operators(revoke bool, keys ...*ecdsa.PrivateKey) func(*published.Policy, *Rotation) {
+	return func(next *published.Policy, rotation *Rotation) {
 		was := next.Operator
 		next.Operator = nil
 		for _, k := range keys {
@@ -94,9 +95,9 @@ func TestRollbackAcrossRotations(t *testing.T) {
 		t.Helper()
 		f, err := r.Look(t.Context())
 		must(t, err)
-		past, err := f.Past(t.Context(), Generation{Number: 2})
+		past, err := f.Past(t.Context(), published.Generation{Number: 2})
 		must(t, err)
-		return past.Issued
+		return past.Said.IssuedAt
 	}
 	was := issued()
 	operator, releases := r.fresh, []*ecdsa.PrivateKey{newKey(t), newKey(t)}
@@ -104,7 +105,7 @@ func TestRollbackAcrossRotations(t *testing.T) {
 	r.Signers = []crypto.Signer{operator}
 	for i, fresh := range releases { // of the operators, then of releases twice
 		again := newKey(t)
-		must(t, r.goOn(t.Context(), []crypto.Signer{again}, func(next *Policy, rotation *Rotation) {
+		must(t, r.goOn(t.Context(), []crypto.Signer{again}, func(next *published.Policy, rotation *Rotation) {
 			operators(false, again)(next, rotation)
 			next.Release, rotation.Release = []sign.Verifier{sign.VerifierOf(fresh)}, fresh
 		}))
@@ -155,7 +156,7 @@ func TestRevokedSignNothingForGood(t *testing.T) {
 	}
 	f, err := r.Read(t.Context(), r.policy)
 	must(t, err)
-	b, err := f.Back(t.Context(), given, spec.Floor{Generation: 1})
+	b, err := ReadyBack(t.Context(), f, given, spec.Floor{Generation: 1})
 	must(t, err)
 	if len(b.Nodes()) != 3 || b.Lost != nil || len(b.Stay) > 0 {
 		t.Errorf("%v go back, %v stay, lost: %v", b.Nodes(), b.Stay, b.Lost)
@@ -171,7 +172,9 @@ func TestRevokedSignNothingForGood(t *testing.T) {
 // one of them was revoked.
 func TestRevokedOneOfTwo(t *testing.T) {
 	r := newRotated(t, "", nil)
-	both := func(next *Policy, rotation *Rotation) { operators(false, r.operator, r.fresh)(next, rotation) }
+	both := func(next *published.Policy, rotation *Rotation) {
+		operators(false, r.operator, r.fresh)(next, rotation)
+	}
 	r.Signers = []crypto.Signer{r.operator, r.fresh}
 	must(t, r.goOn(t.Context(), r.Signers, both))
 	must(t, r.gives(t.Context(), "20", Options{}))
@@ -201,7 +204,7 @@ func TestRotateAfterOneThatWasCut(t *testing.T) {
 		must(t, r.Memory.Set(place, seen))
 		r.Signers = []crypto.Signer{key}
 	}
-	must(t, r.goOn(t.Context(), r.Signers, func(*Policy, *Rotation) {})) // of version 1, which is two behind
+	must(t, r.goOn(t.Context(), r.Signers, func(*published.Policy, *Rotation) {})) // of version 1, which is two behind
 	r.isGreen(r.values())
 }
 
@@ -212,7 +215,7 @@ func TestAThiefsCurrentIsNotTakenUp(t *testing.T) {
 	bad := "sha256:" + strings.Repeat("a", 64)
 	must(t, r.goOn(t.Context(), []crypto.Signer{r.fresh}, operators(true, r.fresh)))
 	thief := r.Publisher
-	r.Publisher = &Publisher{Registry: thief.Registry, Signers: []crypto.Signer{r.fresh}, Now: r.Now.Add(time.Minute), Say: t.Logf, Trust: &r.policy, Memory: thief.Memory}
+	r.Publisher = &Publisher{Reader: published.Reader{Registry: thief.Registry, Signers: []crypto.Signer{r.fresh}, Now: r.Now.Add(time.Minute), Say: t.Logf, Trust: &r.policy, Memory: thief.Memory}}
 	_, err := r.Refresh(t.Context(), Lists{Unseen: true, Reject: []string{bad}})
 	must(t, err)
 	x, err := r.index()
@@ -223,7 +226,7 @@ func TestAThiefsCurrentIsNotTakenUp(t *testing.T) {
 		Minimum: spec.Floor{Epoch: x.Epoch, Generation: 1}, KeysVersion: 1}), []string{"current"}, oci.TypeFleet, sign.PredicateFleet, freshFor})
 	must(t, err)
 	r.Now = forger.Now.Add(time.Minute)
-	if err := r.goOn(t.Context(), r.Signers, func(*Policy, *Rotation) {}); !refusal.OfKeys(err) {
+	if err := r.goOn(t.Context(), r.Signers, func(*published.Policy, *Rotation) {}); !refusal.OfKeys(err) {
 		t.Errorf("taken up: %v", err)
 	}
 }

@@ -4,10 +4,12 @@ package publish
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
 
+	"github.com/caisson-os/caisson/internal/cli"
 	"github.com/caisson-os/caisson/internal/plain"
 	"github.com/caisson-os/caisson/oci"
 	"github.com/caisson-os/caisson/oci/registry"
@@ -27,7 +29,7 @@ func (r *run) retire(ctx context.Context, names []string) error {
 	var unknown error
 	bound := map[string]spec.Match{}
 	for _, name := range slices.Compact(slices.Sorted(slices.Values(names))) {
-		row, listed, err := r.v.index.Row(ctx, name)
+		row, listed, err := r.v.Index.Row(ctx, name)
 		if err != nil {
 			return err
 		}
@@ -38,8 +40,8 @@ func (r *run) retire(ctx context.Context, names []string) error {
 			continue
 		}
 		match, err := readLeft(ctx, r.p.Registry, name)
-		if isNotFound(err) {
-			unknown = hint("'caisson verify' lists them", "node %q is not published", name)
+		if errors.Is(err, oci.ErrNotFound) {
+			unknown = cli.Hint("'caisson verify' lists them", "node %q is not published", name)
 			r.Say("%v: nothing of it is left to retire", unknown)
 			continue
 		}
@@ -80,7 +82,7 @@ func readLeft(ctx context.Context, in *registry.Registry, name string) (match sp
 	}
 	var o spec.Core
 	if _, err := spec.DecodeKnown(c.Document, &o); err != nil || o.Node != name {
-		return match, hint("remove the tag with the program that made it", "node:%s does not lead to an overlay of that node", name)
+		return match, cli.Hint("remove the tag with the program that made it", "node:%s does not lead to an overlay of that node", name)
 	}
 	return o.Match, nil
 }

@@ -11,6 +11,8 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/caisson-os/caisson/fleet/published"
+	"github.com/caisson-os/caisson/internal/cli"
 	"github.com/caisson-os/caisson/internal/plain"
 	"github.com/caisson-os/caisson/oci"
 	"github.com/caisson-os/caisson/oci/sign"
@@ -42,7 +44,7 @@ type Rotation struct {
 // moment a node that could boot before can boot now, whichever version it knows; then
 // fleet:current names it. Cut anywhere, the same call takes it up: it is done when fleet:current
 // names the version. Where it does already there is no result.
-func (p *Publisher) Rotate(ctx context.Context, policy Policy, r Rotation) (*chain.Chain, *Result, error) {
+func (p *Publisher) Rotate(ctx context.Context, policy published.Policy, r Rotation) (*chain.Chain, *Result, error) {
 	now, err := p.Follow(ctx, policy, false)
 	if err != nil {
 		return nil, nil, err
@@ -52,7 +54,7 @@ func (p *Publisher) Rotate(ctx context.Context, policy Policy, r Rotation) (*cha
 	}
 	now.Site = false // what it is to be completed from is the version, not the site
 	newest := now.Chain.Newest().Keys
-	changes, err := CompareRoles(newest.Roles, r.Next.Roles)
+	changes, err := published.CompareRoles(newest.Roles, r.Next.Roles)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -60,13 +62,13 @@ func (p *Publisher) Rotate(ctx context.Context, policy Policy, r Rotation) (*cha
 	if err != nil {
 		return nil, nil, err
 	}
-	now.former = versions[1:] // rotations may have been cut before they wrote fleet:current
+	now.Former = versions[1:] // rotations may have been cut before they wrote fleet:current
 	if len(changes) == 0 && slices.Equal(newest.Revoked, r.Next.Revoked) {
 		named, err := p.namesKeys(ctx, now)
-		if err != nil || named || len(now.former) == 0 {
+		if err != nil || named || len(now.Former) == 0 {
 			return now.Chain, nil, err
 		}
-		result, err := p.runAlone(ctx, now, purpose{half: true}, func(ctx context.Context, r *run) error {
+		result, err := p.runAlone(ctx, now, published.Purpose{Half: true}, func(ctx context.Context, r *run) error {
 			r.p.Signers = slices.DeleteFunc(slices.Clone(r.p.Signers), func(s crypto.Signer) bool {
 				_, counts := sign.Find(now.Operator, s.Public())
 				return !counts
@@ -83,10 +85,10 @@ func (p *Publisher) Rotate(ctx context.Context, policy Policy, r Rotation) (*cha
 		return nil, nil, err
 	}
 	rotate := func(ctx context.Context, at *run) error { return (&rotating{at, r, now, next}).rotate(ctx) }
-	result, err := p.runAlone(ctx, now, purpose{half: true}, rotate)
+	result, err := p.runAlone(ctx, now, published.Purpose{Half: true}, rotate)
 	if refusal.OfKeys(err) { // it was cut after the index was signed again
-		next.former = append([]Policy{now}, now.former...)
-		if again, refused := p.runAlone(ctx, next, purpose{half: true}, rotate); !refusal.OfKeys(refused) {
+		next.Former = append([]published.Policy{now}, now.Former...)
+		if again, refused := p.runAlone(ctx, next, published.Purpose{Half: true}, rotate); !refusal.OfKeys(refused) {
 			result, err = again, refused
 		}
 	}
@@ -95,16 +97,17 @@ func (p *Publisher) Rotate(ctx context.Context, policy Policy, r Rotation) (*cha
 
 // namesKeys reports whether fleet:current names the newest version of the keys, or nothing is
 // published that could.
-func (p *Publisher) namesKeys(ctx context.Context, now Policy) (bool, error) {
-	v, err := p.look(ctx, now, purpose{half: true})
+func (p *Publisher) namesKeys(ctx context.Context, now published.Policy) (bool, error) {
+	f, err := p.Open(ctx, now, published.Purpose{Half: true})
 	if err != nil {
 		return false, err
 	}
-	return v.index == nil || v.current.Keys >= now.Chain.Version(), nil
+	v := f.State()
+	return v.Index == nil || v.Current.Keys >= now.Chain.Version(), nil
 }
 
 // sign makes the next version and returns the chain with it, and the policy that it gives.
-func (r *Rotation) sign(now Policy) (*chain.Chain, Policy, error) {
+func (r *Rotation) sign(now published.Policy) (*chain.Chain, published.Policy, error) {
 	newest := now.Chain.Newest()
 	if err := keepsAll(fmt.Sprintf("version %d of the keys", newest.Keys.Version), newest.LeftOut); err != nil {
 		return nil, now, err
@@ -120,7 +123,7 @@ func (r *Rotation) sign(now Policy) (*chain.Chain, Policy, error) {
 	if _, err := c.Add(candidate); err != nil {
 		return nil, now, err
 	}
-	next, err := now.with(c)
+	next, err := now.With(c)
 	return c, next, err
 }
 
@@ -131,18 +134,18 @@ func SignKeys(doc spec.Keys, root []crypto.Signer) (trust.Candidate, error) {
 		return trust.Candidate{}, err
 	}
 	said := sign.KeysPredicate{Fleet: doc.Fleet, Version: doc.Version, IssuedAt: doc.At}
-	bundles, err := signEach(root, func(s crypto.Signer) ([]byte, error) { return sign.SignKeys(s, oci.Digest(raw), said) })
+	bundles, err := sign.Each(root, func(s crypto.Signer) ([]byte, error) { return sign.SignKeys(s, oci.Digest(raw), said) })
 	return trust.Candidate{Document: raw, Bundles: bundles}, err
 }
 
 // checkSuccessors refuses signers that neither version names, and too few of the next one.
-func checkSuccessors(signers []crypto.Signer, now, next Policy) error {
+func checkSuccessors(signers []crypto.Signer, now, next published.Policy) error {
 	seen := map[string]bool{}
 	for _, s := range signers {
 		if pub, ok := sign.Find(next.Operator, s.Public()); ok {
 			seen[pub.ID()] = true
 		} else if _, ok := sign.Find(now.Operator, s.Public()); !ok {
-			return hint("--key names operators of the version that is to count, and of the one before",
+			return cli.Hint("--key names operators of the version that is to count, and of the one before",
 				"a signing key is not an operator key of either version")
 		}
 	}
@@ -151,7 +154,7 @@ func checkSuccessors(signers []crypto.Signer, now, next Policy) error {
 		if n := len(seen); n > 0 {
 			given = fmt.Sprintf("of the new operator keys %d were given", n)
 		}
-		return hint("give --key once for each", "%s; needed: %d", given, next.Threshold)
+		return cli.Hint("give --key once for each", "%s; needed: %d", given, next.Threshold)
 	}
 	return nil
 }
@@ -161,18 +164,18 @@ func checkSuccessors(signers []crypto.Signer, now, next Policy) error {
 type rotating struct {
 	*run
 	Rotation
-	now, next Policy
+	now, next published.Policy
 }
 
 func (r *rotating) rotate(ctx context.Context) error {
-	if r.v.index == nil {
-		return r.p.unpublished()
+	if r.v.Index == nil {
+		return r.p.Unpublished()
 	}
 	x := r.v.next()
 	if x.Root.Reserved {
-		return hint("'caisson refresh' puts it right", "a publish is unfinished")
+		return cli.Hint("'caisson refresh' puts it right", "a publish is unfinished")
 	}
-	x.Root.Operator, x.Root.Release, x.Root.Threshold = pems(r.next.Operator), pems(r.next.Release), r.next.Threshold
+	x.Root.Operator, x.Root.Release, x.Root.Threshold = sign.PEMs(r.next.Operator), sign.PEMs(r.next.Release), r.next.Threshold
 	grant, err := r.grant()
 	if err != nil {
 		return err
@@ -199,15 +202,15 @@ func (r *rotating) rotate(ctx context.Context) error {
 		return err
 	}
 	r.begin("keys", r.By, x)
-	r.plan.keys, r.plan.judges = r.next.Chain, []Policy{r.next}
+	r.plan.keys, r.plan.judges = r.next.Chain, []published.Policy{r.next}
 	if r.plan.todo, err = r.renewKept(ctx, slices.Sorted(maps.Keys(rows)), noNode); err != nil {
 		return err
 	}
 	if err := r.keepBundles(ctx, r.plan.todo); err != nil {
 		return err
 	}
-	r.v.current = &trust.FleetState{} // a rejected overlay is signed like any other: the list decides on the node
-	r.v.policy.Chain = r.now.Chain
+	r.v.Current = &trust.FleetState{} // a rejected overlay is signed like any other: the list decides on the node
+	r.v.Policy.Chain = r.now.Chain
 	return r.write(ctx, r.now)
 }
 
@@ -216,15 +219,15 @@ func (r *rotating) rotate(ctx context.Context) error {
 func (r *rotating) keepBundles(ctx context.Context, todo []work) error {
 	mine := idsOf(r.p.Signers)
 	return forEach(ctx, todo, func(ctx context.Context, w *work) error {
-		looked, err := r.overlay(ctx, w.name)
+		looked, err := r.Signed(ctx, w.name)
 		if err != nil {
 			return err
 		}
-		w.valid = &validity{looked.accepted.IssuedAt, looked.accepted.Expires}
-		for _, b := range looked.candidate.Bundles {
+		w.valid = &validity{looked.Accepted.IssuedAt, looked.Accepted.Expires}
+		for _, b := range looked.Candidate.Bundles {
 			said, err := sign.VerifyOverlay([][]byte{b}, r.now.Operator, 1, w.overlay)
-			if err == nil && !mine[said.Keys[0]] || err != nil && sign.VerifyEpoch([][]byte{b}, r.now.Epoch, r.v.policy.Fleet,
-				r.v.index.Root.Epoch) == nil {
+			if err == nil && !mine[said.Keys[0]] || err != nil && sign.VerifyEpoch([][]byte{b}, r.now.Epoch, r.v.Policy.Fleet,
+				r.v.Index.Root.Epoch) == nil {
 				w.bundles = append(w.bundles, b)
 			}
 		}
@@ -235,16 +238,16 @@ func (r *rotating) keepBundles(ctx context.Context, todo []work) error {
 // grant returns the epoch key's permission that goes with the next version: the present one,
 // or one by its epoch keys.
 func (r *rotating) grant() ([]byte, error) {
-	x, next, by := r.v.index.Root, r.next, r.Epoch
+	x, next, by := r.v.Index.Root, r.next, r.Epoch
 	if x.Epoch == 0 || sign.VerifyEpoch([][]byte{x.Grant}, next.Epoch, x.Fleet, x.Epoch) == nil {
 		return x.Grant, nil
 	}
 	if by == nil {
-		return nil, hint("--epoch-key names one of the epoch keys that are to count",
+		return nil, cli.Hint("--epoch-key names one of the epoch keys that are to count",
 			"the fleet is at epoch %d, which none of the new epoch keys has permitted", x.Epoch)
 	}
 	if _, ok := sign.Find(next.Epoch, by.Public()); !ok {
-		return nil, hint("trust.keys.epoch of the site names them", "--epoch-key is not an epoch key that is to count")
+		return nil, cli.Hint("trust.keys.epoch of the site names them", "--epoch-key is not an epoch key that is to count")
 	}
 	return sign.SignEpoch(by, sign.EpochPredicate{Fleet: x.Fleet, Epoch: x.Epoch})
 }
@@ -259,13 +262,13 @@ const (
 // would refuse what the signers of this rotation publish after it. A node that follows the
 // keys is not lost, whichever version it knows: it walks on from there.
 func (r *rotating) checkLost(ctx context.Context, grant []byte) error {
-	rows, err := r.v.index.All(ctx)
+	rows, err := r.v.Index.All(ctx)
 	if err != nil {
 		return err
 	}
 	for _, name := range r.Lose {
 		if _, there := rows[name]; !there {
-			return hint(didYouMean(name, rows)+"'caisson verify' lists the nodes", "node %q, which may be lost, is not published", name)
+			return cli.Hint(didYouMean(name, rows)+"'caisson verify' lists the nodes", "node %q, which may be lost, is not published", name)
 		}
 	}
 	if stays, err := r.staysSigned(grant); stays || err != nil {
@@ -286,14 +289,14 @@ func (r *rotating) checkLost(ctx context.Context, grant []byte) error {
 		nodes []string
 		why   string
 	}{{older, lostUntilBoot}, {unchained, lostForNewBoot}} {
-		if nodes := without(of.nodes, r.Lose); len(nodes) > 0 {
+		if nodes := plain.Without(of.nodes, r.Lose); len(nodes) > 0 {
 			lost = append(lost, fmt.Sprintf("%s: %s", plain.Some(nodes, 20), of.why))
 		}
 	}
 	if lost == nil {
 		return nil
 	}
-	return hint("give them a newer layer, or boot files that are written again, and boot them; --lose NODE names each "+
+	return cli.Hint("give them a newer layer, or boot files that are written again, and boot them; --lose NODE names each "+
 		"that may be lost; 'caisson keys plan' lists them",
 		"nodes would be lost that need a key which leaves: %s", strings.Join(lost, "; "))
 }
@@ -312,8 +315,8 @@ func (r *rotating) staysSigned(grant []byte) (bool, error) {
 			signers = append(signers, pub)
 		}
 	}
-	x := r.v.index.Root
-	granted := func(of Policy, grant []byte) bool {
+	x := r.v.Index.Root
+	granted := func(of published.Policy, grant []byte) bool {
 		return x.Epoch == 0 || sign.VerifyEpoch([][]byte{grant}, of.Epoch, x.Fleet, x.Epoch) == nil
 	}
 	for _, of := range versions {

@@ -6,12 +6,14 @@ import (
 	"context"
 	"crypto"
 	"crypto/ecdsa"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
 	"testing"
 
 	"github.com/caisson-os/caisson/builder/release"
+	"github.com/caisson-os/caisson/fleet/published"
 	"github.com/caisson-os/caisson/oci"
 	"github.com/caisson-os/caisson/oci/registry"
 	"github.com/caisson-os/caisson/oci/sign"
@@ -115,7 +117,7 @@ func TestRotate(t *testing.T) {
 				t.Errorf("published with the keys of version 1: %v", err)
 			}
 			old := *r.Publisher
-			old.Trust = &Policy{Operator: r.policy.Operator, Threshold: 1}
+			old.Trust = &published.Policy{Operator: r.policy.Operator, Threshold: 1}
 			if _, err := old.Refresh(t.Context(), Lists{}); err == nil {
 				t.Error("who does not follow the keys signed by those of version 1")
 			}
@@ -148,7 +150,9 @@ func TestRotateRefuses(t *testing.T) {
 		{"nobody of the next version signs", []crypto.Signer{r.operator}, []crypto.Signer{r.root}, nil, "none of the new operator keys was given; needed: 1"},
 		{"the root key of a stranger", []crypto.Signer{r.fresh}, []crypto.Signer{stranger}, nil, "not trusted"},
 		{"another release key that signs nothing", []crypto.Signer{r.fresh}, []crypto.Signer{r.root},
-			func(k *spec.Roles) { k.Release = role([]sign.Verifier{sign.VerifierOf(stranger)}, 1) }, "layers must be signed"},
+			func(k *spec.Roles) {
+				k.Release = (&published.Policy{Release: []sign.Verifier{sign.VerifierOf(stranger)}}).Roles().Release
+			}, "layers must be signed"},
 		{"a key in two roles", []crypto.Signer{r.fresh}, []crypto.Signer{r.root}, func(k *spec.Roles) { k.Release = k.Operator }, "has two roles"},
 	} {
 		q := *r.Publisher
@@ -163,7 +167,7 @@ func TestRotateRefuses(t *testing.T) {
 		if err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: %v", c.name, err)
 		}
-		if _, err := r.Registry.Source().Manifest(t.Context(), oci.RepoFleet, trust.KeysTag(2), ""); !isNotFound(err) {
+		if _, err := r.Registry.Source().Manifest(t.Context(), oci.RepoFleet, trust.KeysTag(2), ""); !errors.Is(err, oci.ErrNotFound) {
 			t.Fatalf("%s: version 2 is published: %v", c.name, err)
 		}
 	}
@@ -222,20 +226,20 @@ func rotateEverywhere(t *testing.T, more int) {
 		name   string
 		epoch  bool // the fleet is at epoch 1
 		lost   bool // the operator's key of before
-		change func(*rotated) func(*Policy, *Rotation)
+		change func(*rotated) func(*published.Policy, *Rotation)
 	}{
-		{"operator", false, false, func(r *rotated) func(*Policy, *Rotation) { return operators(false, r.fresh) }},
-		{"operator-lost", false, true, func(r *rotated) func(*Policy, *Rotation) { return operators(false, r.fresh) }},
-		{"operator-revoked", true, true, func(r *rotated) func(*Policy, *Rotation) { return operators(true, r.fresh) }},
-		{"release", false, false, func(r *rotated) func(*Policy, *Rotation) {
+		{"operator", false, false, func(r *rotated) func(*published.Policy, *Rotation) { return operators(false, r.fresh) }},
+		{"operator-lost", false, true, func(r *rotated) func(*published.Policy, *Rotation) { return operators(false, r.fresh) }},
+		{"operator-revoked", true, true, func(r *rotated) func(*published.Policy, *Rotation) { return operators(true, r.fresh) }},
+		{"release", false, false, func(r *rotated) func(*published.Policy, *Rotation) {
 			key := newKey(t)
-			return func(next *Policy, rotation *Rotation) {
+			return func(next *published.Policy, rotation *Rotation) {
 				next.Release, rotation.Release = []sign.Verifier{sign.VerifierOf(key)}, key
 			}
 		}},
-		{"release-and-epoch-revoked", true, true, func(r *rotated) func(*Policy, *Rotation) {
+		{"release-and-epoch-revoked", true, true, func(r *rotated) func(*published.Policy, *Rotation) {
 			key, top := newKey(t), newKey(t)
-			return func(next *Policy, rotation *Rotation) {
+			return func(next *published.Policy, rotation *Rotation) {
 				for _, k := range slices.Concat(next.Release, next.Epoch) {
 					if id := k.ID(); id != sign.VerifierOf(key).ID() && id != sign.VerifierOf(top).ID() {
 						rotation.Next.Revoked = append(rotation.Next.Revoked, id)
@@ -292,7 +296,7 @@ func rotateEverywhere(t *testing.T, more int) {
 				r.Signers = by[:1]
 				_, err := r.Pin(t.Context(), Hold{Nodes: []string{"n0"}}, old)
 				must(t, err)
-				if revoked := len(r.policy.revoked()) > 0; !revoked {
+				if revoked := len(r.policy.Revoked()) > 0; !revoked {
 					must(t, r.rollsBack("1"))
 				}
 				r.isGreen(r.values())

@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"github.com/caisson-os/caisson/fleet/index"
+	"github.com/caisson-os/caisson/fleet/published"
+	"github.com/caisson-os/caisson/internal/cli"
 	"github.com/caisson-os/caisson/internal/plain"
 	"github.com/caisson-os/caisson/oci"
 	"github.com/caisson-os/caisson/oci/sign"
@@ -42,18 +44,18 @@ type Options struct {
 // Publish gives the nodes their overlays. Nodes that are held keep their content.
 // Nodes that are published but not among them leave the index, unless Only names
 // some, or Keep them.
-func (p *Publisher) Publish(ctx context.Context, policy Policy, nodes []Node, o Options) (*Result, error) {
+func (p *Publisher) Publish(ctx context.Context, policy published.Policy, nodes []Node, o Options) (*Result, error) {
 	if err := p.MayPublish(policy); err != nil {
 		return nil, err
 	}
 	if o.Epoch > 0 && o.Only != nil {
-		return nil, hint("publish all nodes", "a higher epoch is for every node")
+		return nil, cli.Hint("publish all nodes", "a higher epoch is for every node")
 	}
 	policy.Site = true
-	why := purpose{publish: true, raise: o.Epoch > 0}
+	why := published.Purpose{Publish: true, Raise: o.Epoch > 0}
 	return p.runAlone(ctx, policy, why, func(ctx context.Context, r *run) error {
 		if policy.Beside {
-			policy = r.v.policy
+			policy = r.v.Policy
 			if err := r.p.checkSigners(policy); err != nil {
 				return err
 			}
@@ -62,21 +64,21 @@ func (p *Publisher) Publish(ctx context.Context, policy Policy, nodes []Node, o 
 	})
 }
 
-func (r *run) publish(ctx context.Context, policy Policy, nodes []Node, o Options) error {
+func (r *run) publish(ctx context.Context, policy published.Policy, nodes []Node, o Options) error {
 	p, v := r.p, r.v
-	fresh := v.index == nil
+	fresh := v.Index == nil
 	if fresh {
-		v.index = index.New(spec.FleetIndex{Fleet: policy.Fleet})
+		v.Index = index.New(spec.FleetIndex{Fleet: policy.Fleet})
 	}
-	old := v.index.Root
+	old := v.Index.Root
 	if err := checkFrom(o.From, old); err != nil {
 		return err
 	}
-	x := v.index.Fork()
+	x := v.Index.Fork()
 	x.Root = spec.FleetIndex{
 		APIVersion: spec.APIVersion, Kind: spec.KindFleetIndex, Fleet: policy.Fleet,
-		Epoch: old.Epoch, Generation: max(old.Generation, v.seen.Reserved) + 1, Grant: old.Grant,
-		Threshold: policy.Threshold, Operator: pems(policy.Operator), Release: pems(policy.Release),
+		Epoch: old.Epoch, Generation: max(old.Generation, v.Seen.Reserved) + 1, Grant: old.Grant,
+		Threshold: policy.Threshold, Operator: sign.PEMs(policy.Operator), Release: sign.PEMs(policy.Release),
 		Lifetime: int64(policy.Lifetime / time.Second), Change: old.Change, Foreign: old.Foreign, Rollouts: old.Rollouts, Shards: x.Root.Shards,
 	}
 	if o.Epoch > 0 {
@@ -88,7 +90,7 @@ func (r *run) publish(ctx context.Context, policy Policy, nodes []Node, o Option
 	r.begin("publish", o.By, x)
 	s := &selected{run: r, policy: policy, o: o}
 	var err error
-	if s.rows, err = v.index.All(ctx); err != nil {
+	if s.rows, err = v.Index.All(ctx); err != nil {
 		return err
 	}
 	if s.underWay, err = r.UnderWay(ctx); err != nil {
@@ -126,14 +128,14 @@ func checkFrom(from *spec.Floor, is spec.FleetIndex) error {
 	if from == nil || *from == (spec.Floor{Epoch: is.Epoch, Generation: is.Generation}) {
 		return nil
 	}
-	return hint("look at the plan again", "this was agreed to at generation %d of epoch %d, and generation %d of epoch "+
+	return cli.Hint("look at the plan again", "this was agreed to at generation %d of epoch %d, and generation %d of epoch "+
 		"%d was given out meanwhile", from.Generation, from.Epoch, is.Generation, is.Epoch)
 }
 
 // selected sorts the nodes of a publish: what changes, what is held, what stays.
 type selected struct {
 	*run
-	policy   Policy
+	policy   published.Policy
 	o        Options
 	rows     index.Rows
 	listed   map[string]bool   // nodes of the site
@@ -220,7 +222,7 @@ func (s *selected) workOf(n Node) *work {
 		}
 		return nil
 	}
-	holds, over := SplitHolds(was.Holds, s.p.Now)
+	holds, over := published.SplitHolds(was.Holds, s.p.Now)
 	if len(over) > 0 {
 		s.result.Ended = append(s.result.Ended, HoldLine{n.Name, over})
 		s.plan.rows = true
@@ -229,7 +231,7 @@ func (s *selected) workOf(n Node) *work {
 	}
 	if len(holds) > 0 {
 		s.result.Held = append(s.result.Held, HoldLine{n.Name, holds})
-		if s.o.All || s.isOld(was.Expires, s.policy.Lifetime) || s.v.torn[n.Name] || holdOf(over, spec.HoldPause) != nil {
+		if s.o.All || s.isOld(was.Expires, s.policy.Lifetime) || s.v.torn[n.Name] || published.HoldOf(over, spec.HoldPause) != nil {
 			s.held = append(s.held, n.Name)
 		}
 		return nil
@@ -249,7 +251,7 @@ func (s *selected) workOf(n Node) *work {
 func (s *selected) settle(w work) error {
 	was, same := w.was, w.was != nil && w.was.Overlay == w.overlay
 	if same && !s.o.All && !s.v.torn[w.name] {
-		if list := s.v.rejected(); slices.Contains(list, was.Overlay) || slices.Contains(list, was.Layer) {
+		if list := s.v.Rejected(); slices.Contains(list, was.Overlay) || slices.Contains(list, was.Layer) {
 			s.rejected = append(s.rejected, w.name)
 		}
 		if !s.isOld(was.Expires, s.policy.Lifetime) {
@@ -259,7 +261,7 @@ func (s *selected) settle(w work) error {
 		w.generation, w.resigned = was.Generation, true
 	}
 	if r := s.underWay[w.name]; r != "" && !same {
-		return hint("'caisson rollout status' tells how far it is; 'caisson rollout abort' ends it; --node and --set publish others",
+		return cli.Hint("'caisson rollout status' tells how far it is; 'caisson rollout abort' ends it; --node and --set publish others",
 			"node %s is part of rollout %s, which is %w", w.name, r, errUnderWay)
 	}
 	s.plan.todo = append(s.plan.todo, w)
@@ -307,23 +309,23 @@ func (s *selected) repairOthers() {
 }
 
 // isOld reports whether a signature has used up two thirds of its life.
-func (f *Fleet) isOld(expires int64, lifetime time.Duration) bool {
+func (f *base) isOld(expires int64, lifetime time.Duration) bool {
 	return time.Unix(expires, 0).Sub(f.p.Now) < lifetime/3
 }
 
-func raiseEpoch(x *spec.FleetIndex, policy Policy, o Options) error {
+func raiseEpoch(x *spec.FleetIndex, policy published.Policy, o Options) error {
 	if o.Epoch <= x.Epoch {
-		return hint("an epoch only rises", "the fleet is at epoch %d already", x.Epoch)
+		return cli.Hint("an epoch only rises", "the fleet is at epoch %d already", x.Epoch)
 	}
 	if o.EpochKey == nil {
-		return hint("give --epoch-key", "a higher epoch needs the epoch key's permission")
+		return cli.Hint("give --epoch-key", "a higher epoch needs the epoch key's permission")
 	}
 	if _, ok := sign.Find(policy.Epoch, o.EpochKey.Public()); !ok {
-		return hint("nodes trust those that their bootstrap was made with", "the epoch key is not one of trust.keys.epoch of the site")
+		return cli.Hint("nodes trust those that their bootstrap was made with", "the epoch key is not one of trust.keys.epoch of the site")
 	}
 	grant, err := sign.SignEpoch(o.EpochKey, sign.EpochPredicate{Fleet: x.Fleet, Epoch: o.Epoch})
 	x.Epoch, x.Grant = o.Epoch, grant
-	if x.Generation > farAhead*farAhead { // somebody ran ahead; nodes compare generations within an epoch
+	if x.Generation > published.FarAhead*published.FarAhead { // somebody ran ahead; nodes compare generations within an epoch
 		x.Generation = 1
 	}
 	return err

@@ -113,7 +113,7 @@ func TestRunsOnWhatSuits(t *testing.T) {
 		t.Errorf("signed for %q, which has no such user", got)
 	}
 	g := newFleet(t)
-	g.agent = trust.All().Without("needs") // of a later release, as that of the second layer
+	g.Agent = trust.All().Without("needs") // of a later release, as that of the second layer
 	old, next = g.layer("1", "default", g.release).Digest, g.layer("2", "default", g.release).Digest
 	g.publish(g.nodes(old, "10"), Options{})
 	n = g.nodes(next, "10")[0]

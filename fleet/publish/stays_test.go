@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/caisson-os/caisson/fleet/prune"
 	"github.com/caisson-os/caisson/fleet/reserve"
 	"github.com/caisson-os/caisson/oci"
 	"github.com/caisson-os/caisson/test/registrytest"
@@ -70,11 +71,11 @@ func TestPruneSaysWhatStays(t *testing.T) {
 			p.Now = p.Now.Add(reserve.Honored + time.Hour)
 			said := ""
 			p.Say = func(format string, args ...any) { said += fmt.Sprintf(format, args...) + "\n" }
-			for _, keep := range []Keep{{1, 1}, {1, 1}, {1, 9}} { // what is removed does not come again
+			for _, keep := range []prune.Keep{{Versions: 1, Generations: 1}, {Versions: 1, Generations: 1}, {Versions: 1, Generations: 9}} { // what is removed does not come again
 				if keep.Generations == 9 && (row.name == "immutable" || row.name == "not found") {
 					continue // whose earlier generations are whole
 				}
-				out, err := p.Prune(t.Context(), keep, false)
+				out, err := prune.Run(t.Context(), &p.Reader, p.Alone, keep, false)
 				if err != nil {
 					t.Fatal(err)
 				}

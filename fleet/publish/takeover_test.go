@@ -24,7 +24,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/caisson-os/caisson/fleet/published"
 	"github.com/caisson-os/caisson/fleet/reserve"
+	"github.com/caisson-os/caisson/fleet/verify"
 	"github.com/caisson-os/caisson/oci"
 	"github.com/caisson-os/caisson/oci/registry"
 	"github.com/caisson-os/caisson/oci/sign"
@@ -70,10 +72,9 @@ func publishAs(text string) error {
 	if err != nil {
 		return err
 	}
-	p := &Publisher{Registry: r, Signers: []crypto.Signer{keys[0]}, Now: time.Now().UTC().Truncate(time.Second), NewFleet: true,
-		Say: func(format string, args ...any) { fmt.Printf(format+"\n", args...) }, Author: "eve@host",
-		pace: &reserve.Pace{Beat: o.Beat, Hold: o.Hold, Look: time.Second, Dead: time.Minute}}
-	policy := Policy{Fleet: "metal-a", Threshold: 1, Lifetime: 30 * 24 * time.Hour,
+	p := &Publisher{Reader: published.Reader{Registry: r, Signers: []crypto.Signer{keys[0]}, Now: time.Now().UTC().Truncate(time.Second), NewFleet: true, Say: func(format string, args ...any) { fmt.Printf(format+"\n", args...) }},
+		Author: "eve@host", pace: &reserve.Pace{Beat: o.Beat, Hold: o.Hold, Look: time.Second, Dead: time.Minute}}
+	policy := published.Policy{Fleet: "metal-a", Threshold: 1, Lifetime: 30 * 24 * time.Hour,
 		Operator: []sign.Verifier{sign.VerifierOf(keys[0])}, Release: []sign.Verifier{sign.VerifierOf(keys[1])}}
 	result, err := p.Publish(context.Background(), policy, (&fleet{}).nodes("", o.Value), Options{})
 	if err == nil {
@@ -172,7 +173,7 @@ func TestKilledPublisher(t *testing.T) {
 				}
 				_ = cmd.Wait() // killed
 				f.takes(t, at, dead)
-				if report, err := f.at(t, at).Verify(t.Context(), f.policy, nil); err != nil || !report.OK() {
+				if report, err := verify.Fleet(t.Context(), &f.at(t, at).Reader, f.policy, nil, false); err != nil || !report.OK() {
 					t.Errorf("afterwards: %+v, %v", report, err)
 				}
 				if tags, err := reservations(t, f.at(t, at)); err != nil || len(tags) > 0 {
@@ -262,7 +263,7 @@ func TestSuspendedPublisher(t *testing.T) {
 				if after := tagged(t, f.at(t, at)); after != before {
 					t.Errorf("it wrote over the newer generation:\n%s\n%s", before, after)
 				}
-				if report, err := f.at(t, at).Verify(t.Context(), f.policy, nil); err != nil || !report.OK() {
+				if report, err := verify.Fleet(t.Context(), &f.at(t, at).Reader, f.policy, nil, false); err != nil || !report.OK() {
 					t.Errorf("afterwards: %+v, %v", report, err)
 				}
 			})
@@ -376,7 +377,7 @@ func TestOneOfTenKilled(t *testing.T) {
 			t.Fatal(err)
 		}
 		for number, overlay := range given {
-			past, err := found.Past(t.Context(), Generation{0, number})
+			past, err := found.Past(t.Context(), published.Generation{Epoch: 0, Number: number})
 			if err != nil {
 				t.Errorf("generation %d: %v", number, err)
 				continue

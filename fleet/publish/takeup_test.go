@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/caisson-os/caisson/fleet/published"
 	"github.com/caisson-os/caisson/oci"
 	"github.com/caisson-os/caisson/spec"
 )
@@ -37,12 +38,12 @@ func TestTakeUp(t *testing.T) {
 			f.cutDoing(c.doing, c.given)
 			if c.old {
 				f.publish(f.nodes("", "11", "11"), Options{})
-				v, err := f.look(t.Context(), f.policy, purpose{})
+				v, err := f.Open(t.Context(), f.policy, published.Purpose{})
 				must(t, err)
 				f.Now = f.Now.Add(time.Minute)
-				reserved := v.index.Root
+				reserved := v.State().Index.Root
 				reserved.Generation, reserved.Doing = 4, c.doing
-				must(t, (&run{Fleet: &Fleet{f.Publisher, v}}).putReserved(t.Context(), f.policy.Lifetime, reserved))
+				must(t, (&run{base: f.baseOf(v)}).putReserved(t.Context(), f.policy.Lifetime, reserved))
 				_, err = f.Registry.PutManifest(t.Context(), oci.RepoNode, oci.MediaTypeManifest, first, "n0")
 				must(t, err)
 			}
@@ -77,7 +78,7 @@ func TestTakeUp(t *testing.T) {
 // Who only looks sees the state before a publish that is at work or was cut, and is told.
 func TestReadersOfACutPublish(t *testing.T) {
 	for verb, want := range map[string]string{"publish": "a publish of generation 2 was cut: run 'caisson publish' again",
-		"pin": "a pin of generation 2 was cut: run 'caisson pin' again, or 'caisson refresh'", verbMend: "a publish of generation 2 was cut: run 'caisson publish' again",
+		"pin": "a pin of generation 2 was cut: run 'caisson pin' again, or 'caisson refresh'", published.VerbMend: "a publish of generation 2 was cut: run 'caisson publish' again",
 		"refresh":              "a refresh of generation 2 was cut: run 'caisson refresh' again, which gives its nodes back what they had",
 		"rollout racks wave 1": "rollout racks wave 1 was cut, generation 2: 'caisson rollout run' again"} {
 		f := newFleet(t)
@@ -93,7 +94,7 @@ func TestReadersOfACutPublish(t *testing.T) {
 		must(t, err)
 		list, err := fleet.Generations(t.Context())
 		must(t, err)
-		if rows["n0"].Generation != 1 || !slices.Equal(list, []Generation{{0, 1}}) {
+		if rows["n0"].Generation != 1 || !slices.Equal(list, []published.Generation{{Number: 1}}) {
 			t.Errorf("%+v, %v", rows["n0"], list)
 		}
 		f.publish(f.nodes("", "10", "10"), Options{})

@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/caisson-os/caisson/fleet/published"
 	"github.com/caisson-os/caisson/oci/sign"
 	"github.com/caisson-os/caisson/oci/trust"
 	"github.com/caisson-os/caisson/oci/trust/chain"
@@ -104,7 +105,7 @@ func (w *world) publishAll(o Options) error {
 }
 
 // draw makes up a rotation, and who signs.
-func (w *world) draw() (next Policy, r Rotation, by []crypto.Signer) {
+func (w *world) draw() (next published.Policy, r Rotation, by []crypto.Signer) {
 	next = w.policy
 	r = Rotation{Root: []crypto.Signer{w.roots[len(w.roots)-1]}, Known: w.reports(), Next: spec.Keys{At: start, Revoked: slices.Clone(w.policy.Chain.Newest().Keys.Revoked)}}
 	free := slices.DeleteFunc(append([]*ecdsa.PrivateKey{newKey(w.t)}, w.pool...), func(k *ecdsa.PrivateKey) bool {
@@ -158,7 +159,7 @@ func (w *world) draw() (next Policy, r Rotation, by []crypto.Signer) {
 	}
 	r.Next.Roles = next.Roles()
 	if w.flip(3) {
-		changes, err := CompareRoles(w.policy.Chain.Newest().Keys.Roles, r.Next.Roles)
+		changes, err := published.CompareRoles(w.policy.Chain.Newest().Keys.Roles, r.Next.Roles)
 		must(w.t, err)
 		for _, c := range changes {
 			r.Next.Revoked = append(r.Next.Revoked, c.Removed...)
@@ -190,7 +191,7 @@ func (w *world) reports() map[string]*spec.KeysKnown {
 	return known
 }
 
-func (w *world) do(next Policy, r Rotation, by []crypto.Signer, dry bool) (*chain.Chain, error) {
+func (w *world) do(next published.Policy, r Rotation, by []crypto.Signer, dry bool) (*chain.Chain, error) {
 	q := *w.Publisher
 	q.Signers, q.Dry = by, dry
 	c, _, err := q.Rotate(w.t.Context(), w.policy, r)
@@ -198,7 +199,7 @@ func (w *world) do(next Policy, r Rotation, by []crypto.Signer, dry bool) (*chai
 }
 
 // take has the publisher go on with what a rotation made.
-func (w *world) take(next Policy, c *chain.Chain, by []crypto.Signer) {
+func (w *world) take(next published.Policy, c *chain.Chain, by []crypto.Signer) {
 	next.Chain = c
 	w.policy, w.Signers = next, nil
 	for _, s := range by {

@@ -14,17 +14,19 @@ import (
 	"testing"
 	"time"
 
+	"github.com/caisson-os/caisson/fleet/published"
+	"github.com/caisson-os/caisson/fleet/verify"
 	"github.com/caisson-os/caisson/oci"
 	"github.com/caisson-os/caisson/test/registrytest"
 	"github.com/caisson-os/caisson/test/require"
 )
 
 // verdicts are those that are not "ok", by what they are of.
-func verdicts(t *testing.T, f *fleet, p *Publisher) map[string]Check {
+func verdicts(t *testing.T, f *fleet, p *Publisher) map[string]verify.Check {
 	t.Helper()
-	r, err := p.Verify(t.Context(), f.policy, nil)
+	r, err := verify.Fleet(t.Context(), &p.Reader, f.policy, nil, false)
 	must(t, err)
-	bad := map[string]Check{}
+	bad := map[string]verify.Check{}
 	for _, c := range r.Findings {
 		if c.Verdict != "ok" {
 			bad[c.What] = c
@@ -122,7 +124,7 @@ func TestVerifyBesidePublish(t *testing.T) {
 	watcher := at(backend + "/metal-a")
 	_, err := watcher.Publish(t.Context(), f.policy, f.nodes("", "1", "1"), Options{})
 	must(t, err)
-	var during []map[string]Check
+	var during []map[string]verify.Check
 	var mu sync.Mutex
 	p := at(through(t, backend, func(q *http.Request) {
 		mu.Lock()
@@ -184,7 +186,7 @@ func TestVerifyLooksAgain(t *testing.T) {
 			})
 		}
 	}))
-	r, err := p.Verify(t.Context(), f.policy, nil)
+	r, err := verify.Fleet(t.Context(), &p.Reader, f.policy, nil, false)
 	if err != nil || !r.OK() || r.Generation != 2 {
 		t.Errorf("%+v, %v", r, err)
 	}
@@ -206,7 +208,7 @@ func TestARefreshAfterTheFirstPublishWasCut(t *testing.T) {
 	for _, tag := range standing { // its time is over
 		must(t, q.Registry.Untag(t.Context(), oci.RepoFleet, tag))
 	}
-	if _, err := q.Refresh(t.Context(), Lists{}); !errors.Is(err, ErrUnpublished) {
+	if _, err := q.Refresh(t.Context(), Lists{}); !errors.Is(err, published.ErrUnpublished) {
 		t.Errorf("refresh: %v", err)
 	}
 	r, err := q.Publish(t.Context(), f.policy, f.nodes("", "3"), Options{})
@@ -278,13 +280,13 @@ func TestRetireCutAnywhere(t *testing.T) {
 				t.Errorf("cut after %d writes: %+v", writes, result)
 			}
 			f.Registry = p.Registry
-			v, err := p.look(t.Context(), f.policy, purpose{})
+			v, err := p.Open(t.Context(), f.policy, published.Purpose{})
 			must(t, err)
-			rows, err := v.index.All(t.Context())
+			rows, err := v.Nodes(t.Context())
 			must(t, err)
 			tags, err := p.Registry.Tags(t.Context(), oci.RepoNode)
 			must(t, err)
-			tags = slices.DeleteFunc(tags, IsShard)
+			tags = slices.DeleteFunc(tags, published.IsShard)
 			if len(rows) != 1 || rows["n2"].Overlay == "" || !slices.Equal(tags, []string{"mac-525400000002", "n2"}) {
 				t.Fatalf("cut after %d writes: rows %v, tags %v", writes, rows, tags)
 			}

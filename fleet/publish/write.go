@@ -8,7 +8,6 @@ import (
 	"crypto"
 	"errors"
 	"fmt"
-	"iter"
 	"slices"
 	"sync"
 	"time"
@@ -16,6 +15,7 @@ import (
 	"github.com/klauspost/compress/zstd"
 
 	"github.com/caisson-os/caisson/fleet/index"
+	"github.com/caisson-os/caisson/fleet/published"
 	"github.com/caisson-os/caisson/internal/plain"
 	"github.com/caisson-os/caisson/oci"
 	"github.com/caisson-os/caisson/oci/sign"
@@ -64,7 +64,7 @@ func (w *work) said(x *spec.FleetIndex) sign.Predicate {
 
 // allBundles makes those that stand beside an overlay.
 func (w *work) allBundles(x *spec.FleetIndex) (all [][]byte, err error) {
-	all, err = signEach(w.by, func(s *sign.Once) ([]byte, error) { return sign.SignOverlay(s, w.overlay, w.said(x)) })
+	all, err = sign.Each(w.by, func(s *sign.Once) ([]byte, error) { return sign.SignOverlay(s, w.overlay, w.said(x)) })
 	if x.Grant != nil {
 		all = append(all, x.Grant)
 	}
@@ -134,8 +134,8 @@ type plan struct {
 	rows   bool     // such rows there are: that takes a generation
 	reject []string // of fleet:current
 
-	keys   *chain.Chain // with a version that counts from now on; nil is none
-	judges []Policy     // by whose keys a node may judge, too; see Rotate
+	keys   *chain.Chain       // with a version that counts from now on; nil is none
+	judges []published.Policy // by whose keys a node may judge, too; see Rotate
 
 	cut       map[string]spec.Rollout     // as they are should this be cut; nil is as they were
 	first     func(context.Context) error // as in [Options]
@@ -146,11 +146,11 @@ type plan struct {
 // describe returns the index's note of a change.
 func (c *plan) describe(now time.Time) *spec.FleetChange {
 	return &spec.FleetChange{Verb: c.verb, Author: c.by.Author, Reason: c.by.Reason, Commit: c.by.Commit, At: now.Unix(),
-		Published: published(c.todo)}
+		Published: countNew(c.todo)}
 }
 
 // write signs and pushes, in the order that the package comment promises.
-func (r *run) write(ctx context.Context, policy Policy) error {
+func (r *run) write(ctx context.Context, policy published.Policy) error {
 	p, v, c := r.p, r.v, r.plan
 	if err := v.keepsAll(); err != nil {
 		return err
@@ -160,7 +160,7 @@ func (r *run) write(ctx context.Context, policy Policy) error {
 			return err
 		}
 	}
-	p.current = v.current
+	p.current = v.Current
 	x := c.index
 	if err := r.findLayers(ctx); err != nil {
 		return err
@@ -171,7 +171,7 @@ func (r *run) write(ctx context.Context, policy Policy) error {
 	takes := c.rows || slices.ContainsFunc(c.todo, func(w work) bool { return !w.resigned }) // a generation
 	if p.Dry {
 		if !takes {
-			r.result.Generation = v.index.Root.Generation
+			r.result.Generation = v.Index.Root.Generation
 		}
 		return r.rehearse(ctx, policy)
 	}
@@ -182,20 +182,20 @@ func (r *run) write(ctx context.Context, policy Policy) error {
 	mine := r.restsOn()
 	if takes {
 		// Remembered first: whatever becomes of this run, the number is used.
-		seen := v.seen
+		seen := v.Seen
 		seen.Fleet, seen.Reserved, seen.Own = x.Root.Fleet, x.Root.Generation, mine
 		if err := p.Memory.Set(place, seen); err != nil {
 			return err
 		}
 		reserved := x.Root
-		if reserved.Doing, reserved.Rollouts = c.describe(p.Now), v.index.Root.Rollouts; c.cut != nil {
+		if reserved.Doing, reserved.Rollouts = c.describe(p.Now), v.Index.Root.Rollouts; c.cut != nil {
 			reserved.Rollouts = c.cut
 		}
 		reserved.Moves = r.moves()
 		if err := r.putReserved(ctx, policy.Lifetime, reserved); err != nil {
 			return err
 		}
-		v.index.Forget() // nothing reads its shards after this but who asks for them again
+		v.Index.Forget() // nothing reads its shards after this but who asks for them again
 		if c.announced != nil {
 			if err := c.announced(ctx); err != nil {
 				return err
@@ -203,7 +203,7 @@ func (r *run) write(ctx context.Context, policy Policy) error {
 		}
 		x.Root.Change = c.describe(p.Now)
 	} else {
-		x.Root.Generation = max(v.index.Root.Generation, 1)
+		x.Root.Generation = max(v.Index.Root.Generation, 1)
 		r.result.Generation = x.Root.Generation
 	}
 	if err := r.pushNodes(ctx); err != nil {
@@ -213,15 +213,15 @@ func (r *run) write(ctx context.Context, policy Policy) error {
 		c.placed()
 	}
 	r.dropReplaced(ctx)
-	stamp, err := r.putIndex(ctx, policy.Lifetime, x, Generation{x.Root.Epoch, x.Root.Generation}.tag(), "index")
+	stamp, err := r.putIndex(ctx, policy.Lifetime, x, published.GenerationOf(x.Root).Tag(), "index")
 	if err != nil {
 		return err
 	}
-	keys := v.policy.Chain
+	keys := v.Policy.Chain
 	if c.keys != nil {
 		keys = c.keys
 	}
-	if old := v.current; keys != nil && old != nil && old.Keys > 0 && old.Keys < keys.Links()[0].Keys.Version {
+	if old := v.Current; keys != nil && old != nil && old.Keys > 0 && old.Keys < keys.Links()[0].Keys.Version {
 		p.Say("this makes keys known that begin anew: each of %s refuses all that is published from now on until it boots "+
 			"by boot files that are written again", plain.Count(x.Len(), "node"))
 	}
@@ -240,10 +240,10 @@ func (r *run) write(ctx context.Context, policy Policy) error {
 }
 
 // remember notes what is published now.
-func (r *run) remember(mine Own, stamp, current Stamp) error {
+func (r *run) remember(mine published.Own, stamp, current published.Stamp) error {
 	place, x := r.p.Registry.Ref().String(), r.plan.index.Root
 	if r.own != nil {
-		mine = Own{Epoch: x.Epoch, Generation: x.Generation, Digest: stamp.Digest}
+		mine = published.Own{Epoch: x.Epoch, Generation: x.Generation, Digest: stamp.Digest}
 	}
 	seen, _ := r.p.Memory.At(place)
 	seen.Fleet, seen.Epoch, seen.Generation = x.Fleet, x.Epoch, x.Generation
@@ -251,7 +251,8 @@ func (r *run) remember(mine Own, stamp, current Stamp) error {
 	return r.p.Memory.Set(place, seen)
 }
 
-func published(todo []work) (n int) {
+// countNew counts the nodes that take the new generation.
+func countNew(todo []work) (n int) {
 	for _, w := range todo {
 		if !w.resigned {
 			n++
@@ -272,41 +273,13 @@ func added(todo []work) (n int) {
 
 // forEach does f for every piece of work, several at once. The first error ends it.
 func forEach(ctx context.Context, todo []work, f func(context.Context, *work) error) error {
-	return index.Each(ctx, len(todo), func(ctx context.Context, i int) error { return ofNode(todo[i].name, f(ctx, &todo[i])) })
-}
-
-// findEach returns what f finds of each of some nodes, several at once. What is zero is left out.
-func findEach[T comparable](ctx context.Context, names iter.Seq[string], f func(context.Context, string) (T, error)) (map[string]T, error) {
-	var mu sync.Mutex
-	list, found := slices.Collect(names), map[string]T{}
-	err := index.Each(ctx, len(list), func(ctx context.Context, i int) error {
-		one, err := f(ctx, list[i])
-		if zero := *new(T); err != nil || one == zero {
-			return ofNode(list[i], err)
-		}
-		mu.Lock()
-		defer mu.Unlock()
-		found[list[i]] = one
-		return nil
-	})
-	return found, err
-}
-
-// signEach has each of some signers make a statement.
-func signEach[S crypto.Signer](by []S, f func(S) ([]byte, error)) (bundles [][]byte, err error) {
-	for _, s := range by {
-		b, err := f(s)
-		if err != nil {
-			return nil, err
-		}
-		bundles = append(bundles, b)
-	}
-	return bundles, nil
+	return index.Each(ctx, len(todo), func(ctx context.Context, i int) error { return index.OfNode(todo[i].name, f(ctx, &todo[i])) })
 }
 
 // signNodes signs all and asks the node's own decision about each, before the
 // first one is pushed.
-func (p *Publisher) signNodes(ctx context.Context, policy Policy, x *spec.FleetIndex, todo []work, also ...Policy) error {
+func (p *Publisher) signNodes(ctx context.Context, policy published.Policy, x *spec.FleetIndex, todo []work,
+	also ...published.Policy) error {
 	now := &validity{p.Now, p.Now.Add(policy.Lifetime)}
 	return forEach(ctx, todo, func(_ context.Context, w *work) error {
 		doc, err := w.document()
@@ -320,9 +293,9 @@ func (p *Publisher) signNodes(ctx context.Context, policy Policy, x *spec.FleetI
 			return err
 		}
 		c := trust.Candidate{Document: doc, Bundles: bundles}
-		for _, by := range append([]Policy{policy}, also...) {
-			if err := p.rehearse(pems(by.Operator), by.Threshold, x, w, c); err != nil {
-				return hintReject(fmt.Errorf("the node would refuse this: %w", err))
+		for _, by := range append([]published.Policy{policy}, also...) {
+			if err := p.rehearse(sign.PEMs(by.Operator), by.Threshold, x, w, c); err != nil {
+				return published.HintReject(fmt.Errorf("the node would refuse this: %w", err))
 			}
 		}
 		return nil
@@ -388,7 +361,7 @@ func (p *Publisher) rehearse(trusted []string, threshold int, x *spec.FleetIndex
 	if p.current != nil {
 		known.Reject = p.current.Reject
 	}
-	a, err := p.agentRules().Accept(c,
+	a, err := p.AgentRules().Accept(c,
 		spec.Bootstrap{Fleet: x.Fleet, Keys: trusted, Threshold: threshold},
 		trust.Identity{Node: w.name, MACs: w.match.MACs, UUIDs: w.match.UUIDs},
 		spec.Floor{Epoch: x.Epoch}, trust.Clock{RTC: p.Now}, known)

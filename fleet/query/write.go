@@ -10,7 +10,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/caisson-os/caisson/fleet/publish"
+	"github.com/caisson-os/caisson/fleet/published"
 	"github.com/caisson-os/caisson/fleet/view"
 	"github.com/caisson-os/caisson/internal/cli"
 	"github.com/caisson-os/caisson/internal/plain"
@@ -54,7 +54,7 @@ func (n Node) Write(w io.Writer) {
 	if p := n.Published; p != nil {
 		line("published", "generation %d, overlay %s%s", p.Generation, p.Overlay, ofLayer("", p.Layer))
 		if len(p.Holds) > 0 {
-			line("held", "%s", publish.HoldText(p.Holds))
+			line("held", "%s", published.HoldText(p.Holds))
 		}
 	} else {
 		line("published", "nothing")

@@ -18,6 +18,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/caisson-os/caisson/fleet/prune"
 	"github.com/caisson-os/caisson/fleet/publish"
 	"github.com/caisson-os/caisson/oci"
 	"github.com/caisson-os/caisson/test/registrytest"
@@ -182,10 +183,10 @@ var scenes = []scene{
 		policy := f.policy()
 		p := f.p
 		p.Trust = &policy
-		_, _ = p.Prune(f.t.Context(), publish.Keep{Versions: 1, Generations: 2}, false) // what was cut comes first
+		_, _ = prune.Run(f.t.Context(), &p.Reader, p.Alone, prune.Keep{Versions: 1, Generations: 2}, false) // what was cut comes first
 		_, err := p.Refresh(f.t.Context(), publish.Lists{})
 		must(f.t, err)
-		_, err = p.Prune(f.t.Context(), publish.Keep{Versions: 1, Generations: 2}, false)
+		_, err = prune.Run(f.t.Context(), &p.Reader, p.Alone, prune.Keep{Versions: 1, Generations: 2}, false)
 		must(f.t, err)
 	}},
 	{name: "a wave, and an abort", prepare: nothing, do: func(ctx context.Context, f *fleet) error { return f.step(ctx) }, then: func(f *fleet) { f.do(Abort) },

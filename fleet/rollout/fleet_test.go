@@ -16,6 +16,7 @@ import (
 
 	"github.com/caisson-os/caisson/fleet/analysis"
 	"github.com/caisson-os/caisson/fleet/publish"
+	"github.com/caisson-os/caisson/fleet/published"
 	"github.com/caisson-os/caisson/fleet/report"
 	"github.com/caisson-os/caisson/oci"
 	"github.com/caisson-os/caisson/oci/registry"
@@ -98,7 +99,7 @@ func (f *fleet) at(to string) {
 	f.t.Helper()
 	r, err := registry.Open(to, registry.Options{PlainHTTP: true})
 	must(f.t, err)
-	f.p = publish.Publisher{Registry: r, Signers: []crypto.Signer{f.key}, Now: f.now, Say: func(string, ...any) {}, NewFleet: true}
+	f.p = publish.Publisher{Reader: published.Reader{Registry: r, Signers: []crypto.Signer{f.key}, Now: f.now, Say: func(string, ...any) {}, NewFleet: true}}
 }
 
 // site is what the operators wrote, with 3 racks.
@@ -115,10 +116,10 @@ func (f *fleet) site() *site.Site {
 	return s
 }
 
-func (f *fleet) policy() publish.Policy {
+func (f *fleet) policy() published.Policy {
 	v, err := sign.NewVerifier(f.key.Public())
 	must(f.t, err)
-	policy := publish.Policy{Site: true, Fleet: "metal", Operator: []sign.Verifier{v}, Threshold: 1, Lifetime: 30 * 24 * time.Hour, Chain: f.keys}
+	policy := published.Policy{Site: true, Fleet: "metal", Operator: []sign.Verifier{v}, Threshold: 1, Lifetime: 30 * 24 * time.Hour, Chain: f.keys}
 	if f.root != nil {
 		policy.Root, policy.RootThreshold = []sign.Verifier{sign.VerifierOf(f.root)}, 1
 	}

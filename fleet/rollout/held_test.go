@@ -9,7 +9,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/caisson-os/caisson/fleet/prune"
 	"github.com/caisson-os/caisson/fleet/publish"
+	"github.com/caisson-os/caisson/fleet/published"
 	"github.com/caisson-os/caisson/oci"
 	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/spec/refusal"
@@ -153,7 +155,7 @@ func TestResumeOfWhatIsRejected(t *testing.T) {
 	o := f.order("2")
 	f.p.Now = f.now
 	layer := oci.Digest([]byte("layer"))
-	_, err := f.p.Advance(t.Context(), f.policy(), "roll", publish.By{}, func(_ context.Context, fleet *publish.Fleet) (*publish.Step, error) {
+	_, err := f.p.Advance(t.Context(), f.policy(), "roll", publish.By{}, func(_ context.Context, fleet *published.Fleet) (*publish.Step, error) {
 		rows, err := fleet.Nodes(t.Context())
 		must(t, err)
 		plan, err := NewPlan(fleet, rows, o)
@@ -185,7 +187,7 @@ func TestUndoAfterPrune(t *testing.T) {
 		f.p.Now = f.now
 		policy := f.policy()
 		f.p.Trust = &policy
-		_, err := f.p.Prune(t.Context(), publish.Keep{Versions: 1, Generations: 1}, false)
+		_, err := prune.Run(t.Context(), &f.p.Reader, f.p.Alone, prune.Keep{Versions: 1, Generations: 1}, false)
 		must(t, err)
 	}
 	prune()

@@ -17,6 +17,7 @@ import (
 	"github.com/caisson-os/caisson/fleet/evidence"
 	"github.com/caisson-os/caisson/fleet/index"
 	"github.com/caisson-os/caisson/fleet/publish"
+	"github.com/caisson-os/caisson/fleet/published"
 	"github.com/caisson-os/caisson/fleet/report"
 	"github.com/caisson-os/caisson/internal/cli"
 	"github.com/caisson-os/caisson/internal/plain"
@@ -294,13 +295,13 @@ const readers = 16
 
 // evidenced asks whether the changes of a plan were rehearsed, where its rule wants that.
 type evidenced struct {
-	fleet *publish.Fleet
+	fleet *published.Fleet
 	rows  index.Rows
 	plan  *spec.RolloutPlan
 	shelf *evidence.Shelf
 }
 
-func (e *evidenced) open(ctx context.Context, f *publish.Fleet, r *registry.Registry, plan *spec.RolloutPlan) (err error) {
+func (e *evidenced) open(ctx context.Context, f *published.Fleet, r *registry.Registry, plan *spec.RolloutPlan) (err error) {
 	policy := f.Policy()
 	e.fleet, e.plan = f, plan
 	e.shelf = &evidence.Shelf{Registry: r, Fleet: policy.Fleet, Keys: policy.Attestation, Now: f.Now()}
@@ -309,7 +310,7 @@ func (e *evidenced) open(ctx context.Context, f *publish.Fleet, r *registry.Regi
 }
 
 // rehearsed refuses nodes whose change was not rehearsed, where the plan wants that.
-func (d *Driver) rehearsed(ctx context.Context, f *publish.Fleet, plan *spec.RolloutPlan, nodes []publish.Node) error {
+func (d *Driver) rehearsed(ctx context.Context, f *published.Fleet, plan *spec.RolloutPlan, nodes []publish.Node) error {
 	if plan.Rule.Rehearsed == "" || len(nodes) == 0 {
 		return nil
 	}
@@ -327,7 +328,7 @@ func (d *Driver) rehearsed(ctx context.Context, f *publish.Fleet, plan *spec.Rol
 // Unrehearsed returns why waves of a plan would not begin if they were to begin now, by wave: a
 // change of theirs was not rehearsed, and the plan wants that. nodes are those that the plan was
 // made of.
-func Unrehearsed(ctx context.Context, p *publish.Publisher, policy publish.Policy, plan *spec.RolloutPlan,
+func Unrehearsed(ctx context.Context, p *publish.Publisher, policy published.Policy, plan *spec.RolloutPlan,
 	nodes []publish.Node) (map[string]string, error) {
 	if plan.Rule.Rehearsed == "" {
 		return nil, nil

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/caisson-os/caisson/fleet/prune"
 	"github.com/caisson-os/caisson/fleet/publish"
 	"github.com/caisson-os/caisson/spec"
 )
@@ -213,7 +214,7 @@ func TestPruneCountsChanges(t *testing.T) {
 	f.p.Now = f.now
 	policy := f.policy()
 	f.p.Trust = &policy
-	pruned, err := f.p.Prune(t.Context(), publish.Keep{Versions: 1, Generations: 2}, false)
+	pruned, err := prune.Run(t.Context(), &f.p.Reader, f.p.Alone, prune.Keep{Versions: 1, Generations: 2}, false)
 	must(t, err)
 	var kept []uint64
 	for _, g := range pruned.Generations {

@@ -10,7 +10,7 @@ import (
 
 	"github.com/caisson-os/caisson/fleet/analysis"
 	"github.com/caisson-os/caisson/fleet/index"
-	"github.com/caisson-os/caisson/fleet/publish"
+	"github.com/caisson-os/caisson/fleet/published"
 	"github.com/caisson-os/caisson/fleet/report"
 	"github.com/caisson-os/caisson/internal/plain"
 	"github.com/caisson-os/caisson/spec"
@@ -317,8 +317,8 @@ func (l *look) nobody(of []Verdict) bool {
 
 // held says why a node keeps what it has, "" where nothing holds it.
 func held(row spec.Published, now time.Time) string {
-	holds, _ := publish.SplitHolds(row.Holds, now)
-	return publish.WhyHeld(holds)
+	holds, _ := published.SplitHolds(row.Holds, now)
+	return published.WhyHeld(holds)
 }
 
 // gone is why a node is left out that was retired, or left the site, during a rollout.

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/caisson-os/caisson/fleet/prune"
 	"github.com/caisson-os/caisson/fleet/publish"
 	"github.com/caisson-os/caisson/spec"
 )
@@ -225,7 +226,7 @@ func TestPruneKeepsTheWayBack(t *testing.T) {
 	f.p.Now = f.now
 	policy := f.policy()
 	f.p.Trust = &policy
-	pruned, err := f.p.Prune(t.Context(), publish.Keep{Versions: 1, Generations: 1}, false)
+	pruned, err := prune.Run(t.Context(), &f.p.Reader, f.p.Alone, prune.Keep{Versions: 1, Generations: 1}, false)
 	must(t, err)
 	kept := 0
 	for _, g := range pruned.Generations {

@@ -26,6 +26,7 @@ import (
 	"github.com/caisson-os/caisson/fleet/analysis"
 	"github.com/caisson-os/caisson/fleet/index"
 	"github.com/caisson-os/caisson/fleet/publish"
+	"github.com/caisson-os/caisson/fleet/published"
 	"github.com/caisson-os/caisson/fleet/report"
 	"github.com/caisson-os/caisson/internal/cli"
 	"github.com/caisson-os/caisson/internal/plain"
@@ -38,7 +39,7 @@ import (
 // Driver drives one rollout.
 type Driver struct {
 	Publisher publish.Publisher // its Now and Clock are set at every step
-	Policy    publish.Policy
+	Policy    published.Policy
 	By        publish.By
 	Name      string
 	Compile   func(context.Context, *spec.RolloutPlan) ([]publish.Node, error) // the site, as it was when the plan was made
@@ -123,7 +124,7 @@ func (d *Driver) Once(ctx context.Context) error {
 
 // Step takes the next step of the rollout, if there is one now.
 func (d *Driver) Step(ctx context.Context) (moved bool, last Decision, err error) {
-	d.Publisher.Kept = cmp.Or(d.Publisher.Kept, &publish.Shards{})
+	d.Publisher.Kept = cmp.Or(d.Publisher.Kept, &published.Shards{})
 	p := d.Publisher
 	p.Now, p.Clock = d.Now(), d.Now
 	f, err := p.Read(ctx, d.Policy)
@@ -143,7 +144,7 @@ func (d *Driver) Step(ctx context.Context) (moved bool, last Decision, err error
 		return false, last, err
 	}
 	var took *publish.Step
-	result, err := p.Advance(ctx, d.Policy, d.Name, d.By, func(ctx context.Context, f *publish.Fleet) (step *publish.Step, err error) {
+	result, err := p.Advance(ctx, d.Policy, d.Name, d.By, func(ctx context.Context, f *published.Fleet) (step *publish.Step, err error) {
 		now, err := d.goesOn(f)
 		if err != nil || now.Plan != row.Plan { // another rollout of that name has its own plan
 			return nil, err
@@ -175,7 +176,7 @@ func needed(plan *spec.RolloutPlan, row spec.Rollout, rows index.Rows, now time.
 }
 
 // goesOn returns the row of the rollout, where there may be something to do.
-func (d *Driver) goesOn(f *publish.Fleet) (spec.Rollout, error) {
+func (d *Driver) goesOn(f *published.Fleet) (spec.Rollout, error) {
 	row, ok := f.Rollouts()[d.Name]
 	if !ok {
 		return row, &stop{cli.WithHint(fmt.Errorf("the fleet has no rollout %q", d.Name), "'caisson rollout start' begins one")}
@@ -196,7 +197,7 @@ func (d *Driver) goesOn(f *publish.Fleet) (spec.Rollout, error) {
 
 // decide asks what the nodes report, and what follows from it. The time is taken before they
 // are asked, and behind every wait: what they reported until then is known.
-func (d *Driver) decide(ctx context.Context, f *publish.Fleet, plan *spec.RolloutPlan, row spec.Rollout) (last Decision, err error) {
+func (d *Driver) decide(ctx context.Context, f *published.Fleet, plan *spec.RolloutPlan, row spec.Rollout) (last Decision, err error) {
 	if row.Phase != spec.RolloutRunning && plan.Budget == nil {
 		return Decision{Act: Return, Wave: len(row.Waves) - 1}, nil
 	}
@@ -244,7 +245,7 @@ func (d *Driver) decide(ctx context.Context, f *publish.Fleet, plan *spec.Rollou
 }
 
 // busy returns the nodes that something else disturbs: other rollouts, and operations with a slot.
-func (d *Driver) busy(ctx context.Context, f *publish.Fleet) (map[string]string, error) {
+func (d *Driver) busy(ctx context.Context, f *published.Fleet) (map[string]string, error) {
 	busy := InFlight(f.Rollouts(), d.Name)
 	if d.Slots == nil {
 		return busy, nil
@@ -259,7 +260,7 @@ func (d *Driver) busy(ctx context.Context, f *publish.Fleet) (map[string]string,
 
 // leftSince returns the nodes of waves that are to begin that have no row any more: they
 // were retired, or left the site, after the plan was made.
-func leftSince(ctx context.Context, f *publish.Fleet, plan *spec.RolloutPlan, row spec.Rollout, rows index.Rows) (map[string]bool, error) {
+func leftSince(ctx context.Context, f *published.Fleet, plan *spec.RolloutPlan, row spec.Rollout, rows index.Rows) (map[string]bool, error) {
 	n := len(row.Waves)
 	if n > 0 && row.Waves[n-1].Done == 0 {
 		if plan.Budget == nil {
@@ -267,7 +268,7 @@ func leftSince(ctx context.Context, f *publish.Fleet, plan *spec.RolloutPlan, ro
 		}
 		n-- // not all of its nodes have moved
 	}
-	var past *publish.Past // read only where a row is missing
+	var past *published.Past // read only where a row is missing
 	left := map[string]bool{}
 	for _, w := range plan.Waves[n:] {
 		for name := range w.Nodes {
@@ -276,7 +277,7 @@ func leftSince(ctx context.Context, f *publish.Fleet, plan *spec.RolloutPlan, ro
 			}
 			var err error
 			if past == nil {
-				if past, err = f.Past(ctx, publish.Generation{Epoch: plan.Before.Epoch, Number: plan.Before.Generation}); err != nil {
+				if past, err = f.Past(ctx, published.Generation{Epoch: plan.Before.Epoch, Number: plan.Before.Generation}); err != nil {
 					return nil, err
 				}
 			}

@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/caisson-os/caisson/fleet/publish"
+	"github.com/caisson-os/caisson/fleet/published"
 	"github.com/caisson-os/caisson/fleet/rollout"
 	"github.com/caisson-os/caisson/oci/registry"
 	"github.com/caisson-os/caisson/oci/sign"
@@ -113,11 +114,11 @@ func (g *ground) site(t testing.TB, rack int, rule, value string) *site.Site {
 	return s
 }
 
-func (g *ground) policy(t testing.TB) publish.Policy {
+func (g *ground) policy(t testing.TB) published.Policy {
 	t.Helper()
 	v, err := sign.NewVerifier(g.operator.Public())
 	must(t, err)
-	return publish.Policy{Site: true, Fleet: "metal", Operator: []sign.Verifier{v}, Threshold: 1, Lifetime: 30 * 24 * time.Hour}
+	return published.Policy{Site: true, Fleet: "metal", Operator: []sign.Verifier{v}, Threshold: 1, Lifetime: 30 * 24 * time.Hour}
 }
 
 // sides names the two rollouts: every second node belongs to each.
@@ -145,7 +146,8 @@ func (w *world) publisher(who string) *publish.Publisher {
 	w.Helper()
 	r, err := registry.Open(w.registry.at+"/metal", registry.Options{PlainHTTP: true, UserAgent: who})
 	must(w, err)
-	return &publish.Publisher{Registry: r, Signers: []crypto.Signer{w.operator}, Now: w.now(), Clock: w.now, Author: who, Say: func(string, ...any) {}}
+	return &publish.Publisher{Reader: published.Reader{Registry: r, Signers: []crypto.Signer{w.operator}, Now: w.now(), Say: func(string, ...any) {}},
+		Clock: w.now, Author: who}
 }
 
 // observing is who looks and is not cut.
@@ -153,13 +155,13 @@ func (w *world) observing() *publish.Publisher {
 	w.Helper()
 	if w.looks == nil {
 		w.looks = w.publisher("observer")
-		w.looks.Kept = &publish.Shards{}
+		w.looks.Kept = &published.Shards{}
 	}
 	return w.looks
 }
 
 // read reads what is published, as somebody who is not cut.
-func (w *world) read() *publish.Fleet {
+func (w *world) read() *published.Fleet {
 	w.Helper()
 	p := *w.observing()
 	p.Now = w.now()

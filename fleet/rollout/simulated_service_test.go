@@ -12,7 +12,7 @@ import (
 	"net/http/httptest"
 
 	"github.com/caisson-os/caisson/fleet/hub"
-	"github.com/caisson-os/caisson/fleet/publish"
+	"github.com/caisson-os/caisson/fleet/published"
 	"github.com/caisson-os/caisson/fleet/query"
 	"github.com/caisson-os/caisson/fleet/report"
 	"github.com/caisson-os/caisson/fleet/rollout"
@@ -73,7 +73,7 @@ func (s *service) look() {
 // index reads what is published, as 'caisson fleet serve' does.
 func (s *service) index() hub.Index {
 	look := s.w.publisher("service")
-	look.Kept = &publish.Shards{}
+	look.Kept = &published.Shards{}
 	return func(ctx context.Context, known string) (hub.Published, error) {
 		p := *look
 		p.Now = s.w.now()

@@ -12,6 +12,7 @@ import (
 	"github.com/caisson-os/caisson/fleet/analysis"
 	"github.com/caisson-os/caisson/fleet/index"
 	"github.com/caisson-os/caisson/fleet/publish"
+	"github.com/caisson-os/caisson/fleet/published"
 	"github.com/caisson-os/caisson/internal/cli"
 	"github.com/caisson-os/caisson/internal/plain"
 	"github.com/caisson-os/caisson/oci"
@@ -35,7 +36,7 @@ type Order struct {
 
 // NewPlan compares an order with what is published. Nodes that have already what they
 // would get are in no wave, and no share of a wave: the first wave is of nodes that change.
-func NewPlan(f *publish.Fleet, rows index.Rows, o Order) (*spec.RolloutPlan, error) {
+func NewPlan(f *published.Fleet, rows index.Rows, o Order) (*spec.RolloutPlan, error) {
 	plan := &spec.RolloutPlan{APIVersion: spec.APIVersion, Kind: spec.KindRolloutPlan, Fleet: f.Policy().Fleet, Name: o.Name,
 		Before: f.Floor(), Reference: o.Reference, Named: o.Named, Rule: o.Rule, Budget: o.Budget}
 	byName := plain.Map(o.Nodes, named)
@@ -77,12 +78,12 @@ func NewPlan(f *publish.Fleet, rows index.Rows, o Order) (*spec.RolloutPlan, err
 
 // Start signs a plan and puts it into the fleet's index. Nothing is published yet. Nodes
 // that are held now are named, with why.
-func Start(ctx context.Context, p *publish.Publisher, policy publish.Policy, by publish.By,
+func Start(ctx context.Context, p *publish.Publisher, policy published.Policy, by publish.By,
 	o Order) (plan *spec.RolloutPlan, held map[string]string, err error) {
 	started, from := false, o.From
 	for range mends {
 		var result *publish.Result
-		result, err = p.Advance(ctx, policy, o.Name, by, func(ctx context.Context, f *publish.Fleet) (*publish.Step, error) {
+		result, err = p.Advance(ctx, policy, o.Name, by, func(ctx context.Context, f *published.Fleet) (*publish.Step, error) {
 			if now := f.Floor(); from != nil && *from != now {
 				return nil, cli.WithHint(fmt.Errorf("rollout %s was agreed to at generation %d, and generation %d was given out "+
 					"meanwhile", o.Name, from.Generation, now.Generation), "look at the plan again")
@@ -108,7 +109,7 @@ func Start(ctx context.Context, p *publish.Publisher, policy publish.Policy, by 
 }
 
 // Preview is [Start] that signs nothing.
-func Preview(ctx context.Context, p *publish.Publisher, policy publish.Policy, o Order) (*spec.RolloutPlan, map[string]string, error) {
+func Preview(ctx context.Context, p *publish.Publisher, policy published.Policy, o Order) (*spec.RolloutPlan, map[string]string, error) {
 	f, err := p.Read(ctx, policy)
 	if err != nil {
 		return nil, nil, err
@@ -118,7 +119,7 @@ func Preview(ctx context.Context, p *publish.Publisher, policy publish.Policy, o
 
 // begins makes the plan of a rollout that may start: what its waves are to publish would
 // not be refused now.
-func begins(ctx context.Context, f *publish.Fleet, o Order) (*spec.RolloutPlan, map[string]string, error) {
+func begins(ctx context.Context, f *published.Fleet, o Order) (*spec.RolloutPlan, map[string]string, error) {
 	rows, err := f.Nodes(ctx)
 	if err != nil {
 		return nil, nil, err
@@ -152,14 +153,14 @@ func begins(ctx context.Context, f *publish.Fleet, o Order) (*spec.RolloutPlan, 
 			moves = append(moves, n)
 		}
 	}
-	return plan, kept, f.Rehearse(ctx, moves, o.Named)
+	return plan, kept, publish.Rehearse(ctx, f, moves, o.Named)
 }
 
 // mends is how many publishes that were cut are put right before something is done.
 const mends = 3
 
 // free refuses a plan for nodes of a rollout that has not ended.
-func free(ctx context.Context, f *publish.Fleet, plan *spec.RolloutPlan) error {
+func free(ctx context.Context, f *published.Fleet, plan *spec.RolloutPlan) error {
 	for name, r := range f.Rollouts() {
 		if r.Ended() {
 			continue
@@ -195,8 +196,8 @@ const (
 )
 
 // Do does it.
-func (v Verb) Do(ctx context.Context, p *publish.Publisher, policy publish.Policy, by publish.By, name string) (*publish.Result, error) {
-	return p.Advance(ctx, policy, name, by, func(ctx context.Context, f *publish.Fleet) (*publish.Step, error) {
+func (v Verb) Do(ctx context.Context, p *publish.Publisher, policy published.Policy, by publish.By, name string) (*publish.Result, error) {
+	return p.Advance(ctx, policy, name, by, func(ctx context.Context, f *published.Fleet) (*publish.Step, error) {
 		row, ok := f.Rollouts()[name]
 		if !ok {
 			return nil, cli.WithHint(fmt.Errorf("the fleet has no rollout %q", name), "'caisson rollout status' lists them")
@@ -232,7 +233,7 @@ func (c *course) allBack(ctx context.Context, row spec.Rollout) error {
 	for i := range row.Waves {
 		maps.Copy(given, c.plan.Waves[i].Nodes)
 	}
-	back, err := c.f.Back(ctx, given, c.plan.Before)
+	back, err := publish.ReadyBack(ctx, c.f, given, c.plan.Before)
 	if err != nil {
 		return err
 	}

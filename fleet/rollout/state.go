@@ -12,7 +12,7 @@ import (
 	"time"
 
 	"github.com/caisson-os/caisson/fleet/analysis"
-	"github.com/caisson-os/caisson/fleet/publish"
+	"github.com/caisson-os/caisson/fleet/published"
 	"github.com/caisson-os/caisson/internal/cli"
 	"github.com/caisson-os/caisson/internal/plain"
 	"github.com/caisson-os/caisson/spec"
@@ -53,7 +53,7 @@ type WaveState struct {
 }
 
 // States reads the rollouts of a fleet, the newest first.
-func States(ctx context.Context, f *publish.Fleet) ([]State, error) {
+func States(ctx context.Context, f *published.Fleet) ([]State, error) {
 	rows := f.Rollouts()
 	out := []State{}
 	for _, name := range slices.Sorted(maps.Keys(rows)) {

@@ -11,12 +11,13 @@ import (
 	"strings"
 
 	"github.com/caisson-os/caisson/fleet/publish"
+	"github.com/caisson-os/caisson/fleet/published"
 	"github.com/caisson-os/caisson/internal/plain"
 	"github.com/caisson-os/caisson/spec"
 )
 
 // step makes a decision a step.
-func (d *Driver) step(ctx context.Context, f *publish.Fleet, plan *spec.RolloutPlan, row spec.Rollout,
+func (d *Driver) step(ctx context.Context, f *published.Fleet, plan *spec.RolloutPlan, row spec.Rollout,
 	what Decision) (s *publish.Step, err error) {
 	now := d.Now().Unix()
 	row.Waves = slices.Clone(row.Waves)
@@ -153,7 +154,7 @@ func wasCut(row spec.Rollout) bool {
 
 // course holds what a step of a rollout is made of, forth or back.
 type course struct {
-	f    *publish.Fleet
+	f    *published.Fleet
 	plan *spec.RolloutPlan
 	now  int64
 	only map[string]bool // of a plan with a budget: who goes back now; the others follow
@@ -215,7 +216,7 @@ func (c *course) back(ctx context.Context, row *spec.Rollout, s *publish.Step, w
 			}
 		}
 	}
-	if s.Back, err = c.f.Back(ctx, given, c.plan.Before); err != nil {
+	if s.Back, err = publish.ReadyBack(ctx, c.f, given, c.plan.Before); err != nil {
 		return err
 	}
 	cut, going := *row, map[string]string{}

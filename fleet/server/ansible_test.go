@@ -72,7 +72,7 @@ func unsafe(text string) map[string]any { return map[string]any{"__ansible_unsaf
 // The plugin lists nodes with labels and states. A template that a node reports is text: a node
 // must not run anything on the machine of who operates it.
 func TestAnsibleInventory(t *testing.T) {
-	s := newSite(t, published("n1", "n2", "n3"), true)
+	s := newSite(t, rowsOf("n1", "n2", "n3"), true)
 	s.knows(written)
 	const evil = "{{ lookup('pipe', 'echo ran') }}"
 	status, text := s.ask("POST", "/v1/report", sealed(s, newKey(s), "n2", 1, func(r *spec.Report) {

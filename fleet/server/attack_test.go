@@ -50,7 +50,7 @@ func TestAttackRows(t *testing.T) {
 // answer is the one that the row names.
 func plays(t *testing.T, row attack.Service, without string) bool {
 	t.Helper()
-	s := newSite(t, published("n1"), true)
+	s := newSite(t, rowsOf("n1"), true)
 	jar, err := cookiejar.New(nil)
 	if err != nil {
 		t.Fatal(err)
@@ -91,7 +91,7 @@ func plays(t *testing.T, row attack.Service, without string) bool {
 // free it.
 func frees(t *testing.T, row attack.Service, without string) bool {
 	t.Helper()
-	s := newSite(t, published("n1", "n2"), false)
+	s := newSite(t, rowsOf("n1", "n2"), false)
 	key := newKey(t)
 	if status, text := s.ask("POST", "/v1/report", sealed(t, key, "n1", 1, nil)); status != 204 {
 		t.Fatal(status, text)

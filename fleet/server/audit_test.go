@@ -24,7 +24,7 @@ func logged(t *testing.T, n int) *site {
 		acts = append(acts, audit.New(time.Unix(int64(1_000_000+i), 0), "eve<b>", audit.Accept, fmt.Sprintf("n%d", i%3), fmt.Sprintf("key-%d-", i)))
 	}
 	acts = append(acts, audit.New(time.Unix(2_000_000, 0), "Kim at id.example", audit.Login, "n1", "ops"))
-	return newSiteOver(t, store.Change{Nodes: []store.Node{}, Acts: acts}, published("n0", "n1", "n2"))
+	return newSiteOver(t, store.Change{Nodes: []store.Node{}, Acts: acts}, rowsOf("n0", "n1", "n2"))
 }
 
 // TestAuditPage: rows are shown the newest first, of a person and of a node, so many at a time.

@@ -40,7 +40,7 @@ func BenchmarkReports(b *testing.B) {
 	for i := range names {
 		names[i] = fmt.Sprint("n", i)
 	}
-	s := newSite(b, published(names...), false)
+	s := newSite(b, rowsOf(names...), false)
 	reports := make([][]byte, b.N)
 	for i := range reports {
 		reports[i] = sealed(b, killKey(b, i%nodes), names[i%nodes], uint64(i/nodes+1), nil)
@@ -119,7 +119,7 @@ func BenchmarkPage(b *testing.B) {
 			fmt.Fprintf(&site, "- {name: %s, labels: {rack: r%04d, role: %s}}\n", names[i], i/8, []string{"compute", "storage"}[i%2])
 		}
 		site.WriteString("---\napiVersion: caisson.dev/v1alpha1\nkind: NodeSet\nmetadata: {name: storage}\nspec: {match: {labels: {role: storage}}}\n")
-		s := newSite(b, published(names...), false)
+		s := newSite(b, rowsOf(names...), false)
 		paths := []string{"/", "/nodes", "/nodes?q=rack0003", "/nodes?condition=trouble", "/nodes/rack0000-n0", "/metrics"}
 		if nodes <= 10_000 { // larger sites take long to read
 			s.knows(site.String())
@@ -158,7 +158,7 @@ func BenchmarkPage(b *testing.B) {
 
 // TestLargeBody: a body without an end costs no more than a report.
 func TestLargeBody(t *testing.T) {
-	s := newSite(t, published("n1"), false)
+	s := newSite(t, rowsOf("n1"), false)
 	r, w := io.Pipe()
 	go func() {
 		for {

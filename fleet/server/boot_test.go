@@ -13,7 +13,7 @@ import (
 
 // A node's boot is drawn within the chart, and is in the JSON as it was told.
 func TestBootChart(t *testing.T) {
-	s := newSite(t, published("n1", "n2"), false)
+	s := newSite(t, rowsOf("n1", "n2"), false)
 	boot := []spec.Step{
 		{Name: "network", Start: 1000, Took: 3000, Result: spec.StepOK},
 		{Name: "overlay", Start: 4000, Took: 0.4, Result: "no route to registry"},

@@ -89,7 +89,7 @@ func onCall(t *testing.T) (s *site, names []string, send func(i int, seq uint64,
 		names = append(names, fmt.Sprintf("rack%02d-n%d", i/8+1, i%8+1))
 	}
 	names[3] = (names[3] + strings.Repeat("-of-a-long-name", 5))[:63]
-	rows := published(names...)
+	rows := rowsOf(names...)
 	held := rows[names[9]]
 	held.Holds = []spec.Hold{{Kind: spec.HoldFreeze, Reason: "a disk is on its way", Author: "eve", Since: time.Now().Unix()}}
 	rows[names[9]] = held

@@ -44,7 +44,7 @@ func (s *site) stream(token string) (status int, text string, end func()) {
 // TestOneReaderTakesNotAllStreams: who opens as many as he can keeps no other out, by
 // whatever number of addresses or pages, and has his places again when he closes them.
 func TestOneReaderTakesNotAllStreams(t *testing.T) {
-	s := newSite(t, published("n1"), true)
+	s := newSite(t, rowsOf("n1"), true)
 	var first func()
 	for i := range clientStreams {
 		status, text, end := s.stream(s.tokens[people.Reader])
@@ -89,7 +89,7 @@ func TestOneReaderTakesNotAllStreams(t *testing.T) {
 
 // TestStreamsByAddress: where there are no tokens, an address is one reader.
 func TestStreamsByAddress(t *testing.T) {
-	s := newSite(t, published("n1"), false)
+	s := newSite(t, rowsOf("n1"), false)
 	for range clientStreams {
 		if status, text, _ := s.stream(""); status != http.StatusOK {
 			t.Fatal(status, text)

@@ -12,7 +12,7 @@ import (
 	"time"
 
 	"github.com/caisson-os/caisson/fleet/history"
-	"github.com/caisson-os/caisson/fleet/publish"
+	"github.com/caisson-os/caisson/fleet/published"
 	"github.com/caisson-os/caisson/internal/advisory"
 	"github.com/caisson-os/caisson/internal/cli"
 	"github.com/caisson-os/caisson/spec"
@@ -34,7 +34,7 @@ func (k kept) List(_ context.Context, node, key string) ([]history.Entry, error)
 	}
 	list := []history.Entry{}
 	for i := k.generations; i > 0; i-- {
-		e := history.Entry{Generation: publish.Generation{Number: uint64(i)}, Verb: "publish", Author: "eve <b>", Reason: "a disk", Commit: strings.Repeat("c", 40) + "+", At: time.Unix(1_790_000_000, 0),
+		e := history.Entry{Generation: published.Generation{Number: uint64(i)}, Verb: "publish", Author: "eve <b>", Reason: "a disk", Commit: strings.Repeat("c", 40) + "+", At: time.Unix(1_790_000_000, 0),
 			Published: 2, Nodes: 60, Keys: []history.Key{{ID: strings.Repeat("k", 44)}, {ID: "x", Name: "operator"}}, Changes: []plan.Change{}}
 		switch i {
 		case 2:
@@ -74,7 +74,7 @@ func (k kept) Beside(_ context.Context, node, other string) (*history.Difference
 // TestGenerations: the list has who, when, why and what, is turned a page at a time, and what was
 // written by others is text; each range of generations and each two nodes have an address.
 func TestGenerations(t *testing.T) {
-	s := newSite(t, published("n1", "n2"), false)
+	s := newSite(t, rowsOf("n1", "n2"), false)
 	want := func(path string, status int, words ...string) {
 		t.Helper()
 		code, text := s.ask("GET", path, nil)

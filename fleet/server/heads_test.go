@@ -36,7 +36,7 @@ func TestHeads(t *testing.T) {
 		"silent":        {gitHas{"web": {Trouble: errors.New("<b>no route</b>")}}, []string{"git does not say: &lt;b&gt;no route"}, []string{"asked"}, "<b>no route</b>"},
 		"silent since":  {gitHas{"web": {Commit: two, At: at, Trouble: errors.New("no route")}}, []string{"asked", "git does not say: no route"}, nil, "no route"},
 	} {
-		s := newSite(t, published("n1"), false)
+		s := newSite(t, rowsOf("n1"), false)
 		s.knows(withServices)
 		s.server.o.Heads = c.git
 		_, page := s.ask("GET", "/services", nil)

@@ -22,7 +22,7 @@ func hintOf(t *testing.T, node, why string) []byte {
 // TestHint: a hint is on the pages and in the answers beside what is proven, and in
 // nothing that is decided by.
 func TestHint(t *testing.T) {
-	s := newSite(t, published("n1", "n2"), false)
+	s := newSite(t, rowsOf("n1", "n2"), false)
 	if status, text := s.ask("POST", "/v1/report", sealed(t, newKey(t), "n1", 1, nil)); status != 204 {
 		t.Fatal(status, text)
 	}
@@ -56,7 +56,7 @@ func TestHint(t *testing.T) {
 // TestHintBounds: what is not a hint, is too large or comes too often is not taken; of
 // a long one the beginning is kept.
 func TestHintBounds(t *testing.T) {
-	s := newSite(t, published("n1"), false)
+	s := newSite(t, rowsOf("n1"), false)
 	for name, c := range map[string]struct {
 		body   []byte
 		status int

@@ -86,7 +86,7 @@ func childRows(n int) index.Rows {
 	for i := range n {
 		names = append(names, fmt.Sprint("n", i))
 	}
-	return published(names...)
+	return rowsOf(names...)
 }
 
 // startChild starts a service and returns where it is.

@@ -37,7 +37,7 @@ func TestLayersPage(t *testing.T) {
 	for i := range 30 {
 		names = append(names, fmt.Sprintf("m%02d", i))
 	}
-	s := newSite(t, published(names...), false)
+	s := newSite(t, rowsOf(names...), false)
 	d := release.Difference{Kernel: &release.Change{From: "6.1", To: "6.12" + bad}, Packages: []release.Change{{Name: "curl" + bad, From: "8", To: "9"}, {Name: "gone", From: "1"}}}
 	for i := range maxPackages {
 		d.Packages = append(d.Packages, release.Change{Name: fmt.Sprintf("p%03d", i), To: "1"})
@@ -89,7 +89,7 @@ func TestLayersPage(t *testing.T) {
 // what is in it.
 func TestLayersPageSaysAccounts(t *testing.T) {
 	const bad = `<script>alert(1)</script>`
-	s := newSite(t, published("n1", "n2", "n3", "n4"), false)
+	s := newSite(t, rowsOf("n1", "n2", "n3", "n4"), false)
 	images := []release.ImageChange{{Name: spec.ImageAccounts, From: 1, To: 1, Fetch: 8192}}
 	s.server.o.Layers = differing{
 		other(0): {Accounts: []release.Change{{Name: "kim" + bad, To: "1001 active"}}, Images: images, Bytes: 8192},
@@ -119,7 +119,7 @@ func TestLayersPageSaysAccounts(t *testing.T) {
 // A command that somebody copies into a shell has no word of a node in it but a digest.
 func TestNoCommandOfANode(t *testing.T) {
 	const bad = "x; touch owned #"
-	rows := published("n1", "n2")
+	rows := rowsOf("n1", "n2")
 	row := rows["n1"]
 	row.Layer = bad
 	rows["n1"] = row
@@ -137,7 +137,7 @@ func TestNoCommandOfANode(t *testing.T) {
 
 // Before anybody reports there is nothing to compare with.
 func TestLayersWithoutReports(t *testing.T) {
-	s := newSite(t, published("n1"), false)
+	s := newSite(t, rowsOf("n1"), false)
 	s.server.o.Layers = differing{}
 	_, text := s.ask("GET", "/v1/layers", nil)
 	var got Layers

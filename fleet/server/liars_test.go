@@ -120,7 +120,7 @@ func newFleet(t *testing.T, seed uint64, lies bool) *liarsFleet {
 		m.sick = i == 8 || i == 9 && seed%2 == 0 // two of five halt it
 		f.nodes = append(f.nodes, m)
 	}
-	f.site = newSiteOver(t, store.Change{}, published(names...), func(s *site) {
+	f.site = newSiteOver(t, store.Change{}, rowsOf(names...), func(s *site) {
 		s.clock = func() time.Time { f.mu.Lock(); defer f.mu.Unlock(); return f.now }
 	})
 	f.server.limits.now = f.clock

@@ -22,7 +22,7 @@ func (s *site) atOnce() {
 
 // TestLimits: a bucket that is empty gains one after its time, and never more than it holds.
 func TestLimits(t *testing.T) {
-	s := newSite(t, published("n1"), false)
+	s := newSite(t, rowsOf("n1"), false)
 	now := time.Now()
 	s.server.limits.now = func() time.Time { return now }
 	guesses := func() (n int) {
@@ -60,7 +60,7 @@ func claims(key string) []byte {
 // TestStrangersKeepNobodyOut: what is remembered of those who ask is bounded, whatever
 // they say of themselves, and where it is full no other is refused.
 func TestStrangersKeepNobodyOut(t *testing.T) {
-	s := newSite(t, published("n1", "n2"), false)
+	s := newSite(t, rowsOf("n1", "n2"), false)
 	s.server.limits.most = 50
 	one := newKey(t)
 	if got := s.reportsFrom("192.0.2.1:1", sealed(t, one, "n1", 1, nil)); got != http.StatusNoContent {
@@ -87,7 +87,7 @@ func TestStrangersKeepNobodyOut(t *testing.T) {
 // TestClaimsSpendNobodysRate: what names a node's key and is not signed by it keeps no
 // report of that node out, from its own address or another.
 func TestClaimsSpendNobodysRate(t *testing.T) {
-	s := newSite(t, published("n1"), false)
+	s := newSite(t, rowsOf("n1"), false)
 	one := newKey(t)
 	if got := s.reportsFrom("192.0.2.1:1", sealed(t, one, "n1", 1, nil)); got != http.StatusNoContent {
 		t.Fatal(got)
@@ -111,7 +111,7 @@ func TestClaimsSpendNobodysRate(t *testing.T) {
 // TestKeysWithoutEnd: keys that are made for it give an address no more reports, and its
 // nodes no fewer. All nodes behind a proxy may have new keys at once.
 func TestKeysWithoutEnd(t *testing.T) {
-	s := newSite(t, published("n1"), false)
+	s := newSite(t, rowsOf("n1"), false)
 	s.atOnce()
 	for i := range 10_000 {
 		if !s.server.limits.report("192.0.2.1", "", fmt.Sprint("n", i)) {
@@ -153,7 +153,7 @@ func TestKeysWithoutEnd(t *testing.T) {
 // TestSlotsWithoutEnd: each request for a slot costs a signature that is verified and a
 // write, so an address has only so many.
 func TestSlotsWithoutEnd(t *testing.T) {
-	s := newSite(t, published("n1"), false)
+	s := newSite(t, rowsOf("n1"), false)
 	ask := func(address string) int {
 		req := httptest.NewRequest(http.MethodPost, s.url+"/v1/pre-reboot", strings.NewReader(`{"client_params":{"id":"n1","group":"default"}}`))
 		req.Header.Set("Fleet-Lock-Protocol", "true")

@@ -22,7 +22,7 @@ import (
 func TestThePageStaysLive(t *testing.T) {
 	require.Slow(t)
 	ctx := browser(t)
-	s := newSite(t, published("n1", "n2"), true)
+	s := newSite(t, rowsOf("n1", "n2"), true)
 	key, seq := newKey(t), uint64(0)
 	report := func(state string) {
 		t.Helper()

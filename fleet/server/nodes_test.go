@@ -71,7 +71,7 @@ func (k *known) Now() *authored.Site { return k.site }
 func (k *known) ServicesLock() (*service.Lock, error) { return k.site.Services().CopyLock(), k.wrong }
 
 func TestNodesByLabelAndSet(t *testing.T) {
-	s := newSite(t, published("n1", "n2", "n3"), false)
+	s := newSite(t, rowsOf("n1", "n2", "n3"), false)
 	s.knows(written)
 	for _, c := range []struct {
 		asked url.Values
@@ -121,7 +121,7 @@ func TestNodesByLabelAndSet(t *testing.T) {
 // TestWrongWords: a word that no node can meet is an error that names the nearest one, and
 // an empty list never says that all is well. What somebody chose stays chosen on the page.
 func TestWrongWords(t *testing.T) {
-	s := newSite(t, published("n1", "n2"), false)
+	s := newSite(t, rowsOf("n1", "n2"), false)
 	s.knows(written)
 	if status, text := s.ask("POST", "/v1/report", sealed(t, newKey(t), "n1", 1, func(r *spec.Report) { r.Axes.Health.State = "of-a-newer-agent" })); status != 204 {
 		t.Fatal(status, text)
@@ -160,7 +160,7 @@ func TestWrongWords(t *testing.T) {
 // TestSortedNodes: the worst is first, names are in the order of people, and each column
 // leads to the list in its order.
 func TestSortedNodes(t *testing.T) {
-	s := newSite(t, published("n1", "n2", "n3", "n10"), false)
+	s := newSite(t, rowsOf("n1", "n2", "n3", "n10"), false)
 	s.knows(written)
 	for name, change := range map[string]func(*spec.Report){
 		"n2":  func(r *spec.Report) { r.LayerVersion = "9.1" },
@@ -205,7 +205,7 @@ func TestSortedNodes(t *testing.T) {
 // TestListOfNodes: the address says which columns there are, by which label nodes are counted, and
 // which page it is; each link and the form that leads to a page keep the rest of it.
 func TestListOfNodes(t *testing.T) {
-	s := newSite(t, published("n1", "n2", "n3", "n4"), false)
+	s := newSite(t, rowsOf("n1", "n2", "n3", "n4"), false)
 	s.knows(written)
 	for name, health := range map[string]string{"n1": "ok", "n3": "broken"} {
 		if status, text := s.ask("POST", "/v1/report", sealed(t, newKey(t), name, 1, func(r *spec.Report) { r.Axes.Health.State = health })); status != 204 {
@@ -245,7 +245,7 @@ func TestListOfNodes(t *testing.T) {
 
 // TestShellOfAList: what is copied of an address is one word of a shell each.
 func TestShellOfAList(t *testing.T) {
-	s := newSite(t, published("n1"), false)
+	s := newSite(t, rowsOf("n1"), false)
 	_, text := s.ask("GET", "/nodes?"+url.Values{"q": {"it's $(x)\n"}}.Encode(), nil)
 	if want := `--search=&#39;it&#39;\&#39;&#39;s $(x)`; !strings.Contains(text, want) {
 		t.Errorf("no %s in\n%s", want, text)
@@ -254,7 +254,7 @@ func TestShellOfAList(t *testing.T) {
 
 // What an address or the site says is text on the page; a turned page keeps the query.
 func TestNodesPageByLabel(t *testing.T) {
-	s := newSite(t, published("n1", "n2", "n3"), false)
+	s := newSite(t, rowsOf("n1", "n2", "n3"), false)
 	s.knows(written)
 	status, text := s.ask("GET", "/nodes?"+url.Values{"label": {"role=<b>a&b</b>"}, "set": {"odd"}}.Encode(), nil)
 	if status != 200 || strings.Contains(text, "<b>a&b") {
@@ -272,7 +272,7 @@ func TestNodesPageByLabel(t *testing.T) {
 
 // Without a site labels are unknown, and nobody is told that no node has one.
 func TestNodesByLabelWithoutSite(t *testing.T) {
-	s := newSite(t, published("n1"), false)
+	s := newSite(t, rowsOf("n1"), false)
 	for _, asked := range []string{"label=rack%3Dr1", "set=odd"} {
 		for _, path := range []string{"/v1/nodes?", "/nodes?"} {
 			if status, text := s.ask("GET", path+asked, nil); status != 400 || !strings.Contains(text, "this service was started without one") {

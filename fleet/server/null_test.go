@@ -14,7 +14,7 @@ import (
 // An answer has its lists also where nothing is in them, and null nowhere: who reads it
 // counts what is in a list.
 func TestNoAnswerIsNull(t *testing.T) {
-	for name, s := range map[string]*site{"an empty fleet": newSite(t, index.Rows{}, false), "nodes that never reported": newSite(t, published("n1", "n2"), false)} {
+	for name, s := range map[string]*site{"an empty fleet": newSite(t, index.Rows{}, false), "nodes that never reported": newSite(t, rowsOf("n1", "n2"), false)} {
 		for _, knows := range []bool{false, true} {
 			if knows {
 				s.knows(withServices)

@@ -48,7 +48,7 @@ func TestOpenAPINodeQuery(t *testing.T) {
 	slices.Sort(read)
 	read = slices.Compact(read)
 
-	s := newSite(t, published("n1"), false)
+	s := newSite(t, rowsOf("n1"), false)
 	_, text := s.ask("GET", "/openapi.json", nil)
 	var doc struct {
 		Paths map[string]map[string]struct {

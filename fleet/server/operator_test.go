@@ -15,6 +15,7 @@ import (
 	"github.com/caisson-os/caisson/fleet/audit"
 	"github.com/caisson-os/caisson/fleet/people"
 	"github.com/caisson-os/caisson/fleet/publish"
+	"github.com/caisson-os/caisson/fleet/published"
 	"github.com/caisson-os/caisson/oci/sign"
 	"github.com/caisson-os/caisson/spec/refusal"
 	"github.com/caisson-os/caisson/test/oidctest"
@@ -34,8 +35,8 @@ func TestLongANewOperator(t *testing.T) {
 func aNewOperator(t *testing.T, start func(testing.TB, string) *oidctest.Provider) {
 	s, at := peopledAt(t, start)
 	key, own, others := sign.VerifierOf(newKey(t)).ID(), newKey(t), newKey(t)
-	fleet := func(operators ...crypto.Signer) publish.Policy {
-		p := publish.Policy{Fleet: "metal", Threshold: 1}
+	fleet := func(operators ...crypto.Signer) published.Policy {
+		p := published.Policy{Fleet: "metal", Threshold: 1}
 		for _, one := range operators {
 			v, err := sign.NewVerifier(one.Public())
 			if err != nil {
@@ -82,7 +83,7 @@ func aNewOperator(t *testing.T, start func(testing.TB, string) *oidctest.Provide
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got, err := fleet(own, others).Approved(plan, said[0]); err != nil || got.Author != "test-user2" {
+	if got, err := publish.ReadApproval(fleet(own, others), plan, said[0]); err != nil || got.Author != "test-user2" {
 		t.Errorf("an approval: %+v, %v", got, err)
 	}
 	if _, page := s.browse(who, "/audit?who=test-user2"); strings.Count(page, `<td data-is="what">`) != 6 || !strings.Contains(page, "The chain holds") {
@@ -102,7 +103,7 @@ func aNewOperator(t *testing.T, start func(testing.TB, string) *oidctest.Provide
 		t.Errorf("back again: %d", status)
 	}
 	var refused *refusal.Refusal
-	if _, err := fleet(others).Approved(plan, said[0]); !errors.As(err, &refused) || refused.Code != refusal.UnknownKey {
+	if _, err := publish.ReadApproval(fleet(others), plan, said[0]); !errors.As(err, &refused) || refused.Code != refusal.UnknownKey {
 		t.Errorf("an approval by a key that left: %v", err)
 	}
 	now := s.logged("denied", "login", "login", "token", "accept", "accept", "denied")

@@ -33,7 +33,7 @@ func (s *site) acts(path string, headers ...string) string {
 
 // A node's page offers what ends the holds that it has, and no second one of a kind.
 func TestActsOfHolds(t *testing.T) {
-	rows := published("free", "frozen", "paused", "both")
+	rows := rowsOf("free", "frozen", "paused", "both")
 	hold := func(name string, kinds ...string) {
 		row := rows[name]
 		for _, kind := range kinds {
@@ -67,7 +67,7 @@ func TestActsOfHolds(t *testing.T) {
 
 // TestDriftOfANode: the page has who changed a setting, and since when.
 func TestDriftOfANode(t *testing.T) {
-	s := newSite(t, published("n1"), false)
+	s := newSite(t, rowsOf("n1"), false)
 	since := time.Now().Add(-2 * time.Hour).UTC().Truncate(time.Second)
 	if status, text := s.ask("POST", "/v1/report", sealed(t, newKey(t), "n1", 1, func(r *spec.Report) {
 		r.Time = since.Add(150 * time.Minute)
@@ -97,7 +97,7 @@ func TestActsOfARetiredNode(t *testing.T) {
 
 // The form of the list offers what there is to ask for.
 func TestWordsToAskFor(t *testing.T) {
-	s := newSite(t, published("n1", "n2"), false)
+	s := newSite(t, rowsOf("n1", "n2"), false)
 	s.knows(written)
 	for name, sync := range map[string]string{"n1": "refused:expired", "n2": "current"} {
 		if status, text := s.ask("POST", "/v1/report", sealed(t, newKey(t), name, 1, func(r *spec.Report) { r.Axes.Sync.State = sync })); status != 204 {
@@ -120,7 +120,7 @@ func TestWordsToAskFor(t *testing.T) {
 
 // A mistyped address leads on, and holds no secret: it takes a token like the pages.
 func TestNoPage(t *testing.T) {
-	s := newSite(t, published("n1"), true)
+	s := newSite(t, rowsOf("n1"), true)
 	if status, text := s.ask("GET", "/node/n1", nil, "Accept", "text/html", "Authorization", s.bearer(people.Reader)); status != 404 || !strings.Contains(text, `<a href="/">`) {
 		t.Errorf("%d %s", status, text)
 	}
@@ -134,7 +134,7 @@ func TestNoPage(t *testing.T) {
 
 // The overview says why those are not fine that are not trouble, too: held, behind.
 func TestOthersOfTheOverview(t *testing.T) {
-	rows := published("n1", "n2", "n3")
+	rows := rowsOf("n1", "n2", "n3")
 	row := rows["n2"]
 	row.Holds = []spec.Hold{{Kind: spec.HoldFreeze, Reason: "disk on order", Author: "eve", Since: time.Now().Unix()}}
 	rows["n2"] = row
@@ -159,7 +159,7 @@ func TestOthersOfTheOverview(t *testing.T) {
 
 // A node's page has its labels and sets, each a list of the nodes that have it, too.
 func TestWhereANodeIs(t *testing.T) {
-	s := newSite(t, published("n1", "n9"), false)
+	s := newSite(t, rowsOf("n1", "n9"), false)
 	s.knows(written)
 	_, text := s.ask("GET", "/nodes/n1", nil)
 	for _, want := range []string{`<a href="/nodes?label=rack%3dr1">rack=r1</a>`, `<a href="/nodes?label=role%3d%3cb%3ea%26b%3c%2fb%3e">role=&lt;b&gt;a&amp;b&lt;/b&gt;</a>`, `<a href="/nodes?set=odd">set odd</a>`} {
@@ -178,7 +178,7 @@ func TestWhereANodeIs(t *testing.T) {
 // Commands name the address that the operator of the service gave, not what headers of a
 // proxy, or of who asks, say.
 func TestCommandsNameTheURL(t *testing.T) {
-	s := newSite(t, published("n1"), true)
+	s := newSite(t, rowsOf("n1"), true)
 	key := newKey(t)
 	for _, k := range []func(*spec.Report){nil, func(r *spec.Report) { r.BootID = "c" }} {
 		if status, text := s.ask("POST", "/v1/report", sealed(t, key, "n1", 1, k), "Authorization", s.bearer(people.Reporter)); status != 204 {

@@ -68,7 +68,7 @@ func TestPageIsOneRow(t *testing.T) {
 // whichever was asked for first, and at once.
 func TestTitles(t *testing.T) {
 	names := []string{"n1", "n2", "n3", "n4"}
-	s := newSite(t, published(names...), false)
+	s := newSite(t, rowsOf(names...), false)
 	var all sync.WaitGroup
 	for range 4 {
 		for _, name := range append(names, "none") {

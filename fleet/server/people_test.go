@@ -32,7 +32,7 @@ func peopled(t *testing.T) (*site, *oidctest.Provider) {
 
 func peopledAt(t *testing.T, start func(testing.TB, string) *oidctest.Provider) (*site, *oidctest.Provider) {
 	t.Helper()
-	s := newSite(t, published("n1"), true)
+	s := newSite(t, rowsOf("n1"), true)
 	at := start(t, s.url+BackPath)
 	p := people.New(people.Options{Issuer: at.Issuer, Client: oidctest.Client, Secret: oidctest.Secret, Callback: s.url + BackPath, Claim: "groups"})
 	s.server.o.People = &People{Provider: p, Groups: people.Groups{"ops": people.Operator, "all": people.Reader}, Session: 77 * time.Minute}

@@ -19,7 +19,7 @@ func TestRolloutsPage(t *testing.T) {
 	plan := &spec.RolloutPlan{Name: "racks", Waves: []spec.Wave{{Name: "1", Nodes: map[string]string{"n1": "x", "n2": "x"}}, {Name: "2-r1", Nodes: map[string]string{"n3": "x"}}}}
 	row := spec.Rollout{Phase: spec.RolloutHalted, Since: time.Now().Unix(), Author: "eve", Reason: bad,
 		Waves: []spec.RolloutWave{{Begun: time.Now().Unix(), Failed: map[string]string{"n1": "degraded: " + bad}, LeftOut: map[string]string{"n2": "silent"}, Stayed: map[string]string{"n2": "held: pin"}}}}
-	s := newSiteWith(t, published("n1", "n2", "n3"), false, rollout.StateOf(plan, row))
+	s := newSiteWith(t, rowsOf("n1", "n2", "n3"), false, rollout.StateOf(plan, row))
 	if status, text := s.ask("POST", "/v1/report", sealed(t, newKey(t), "n1", 1, func(r *spec.Report) { r.Axes.Health = spec.Axis{State: "degraded"} })); status != 204 {
 		t.Fatal(status, text)
 	}
@@ -47,7 +47,7 @@ func TestRolloutsPage(t *testing.T) {
 // A rollout goes on only while somebody drives it: the page has the command.
 func TestRolloutToDrive(t *testing.T) {
 	plan := &spec.RolloutPlan{Name: "racks", Waves: []spec.Wave{{Name: "1", Nodes: map[string]string{"n1": "x"}}}}
-	s := newSiteWith(t, published("n1"), false, rollout.StateOf(plan, spec.Rollout{Phase: spec.RolloutRunning, Waves: []spec.RolloutWave{{}}}))
+	s := newSiteWith(t, rowsOf("n1"), false, rollout.StateOf(plan, spec.Rollout{Phase: spec.RolloutRunning, Waves: []spec.RolloutWave{{}}}))
 	want := "caisson rollout run racks site.yaml --to registry.example/metal --key keys/operator.key --at " + s.url + "</code>"
 	if _, text := s.ask("GET", "/rollouts", nil); !strings.Contains(text, want) {
 		t.Errorf("no %q in\n%s", want, text)
@@ -65,7 +65,7 @@ func TestAWaveCountsItsOwn(t *testing.T) {
 			row.LeftOut = map[string]string{c.out: "silent"}
 		}
 		plan := &spec.RolloutPlan{Name: "racks", Waves: []spec.Wave{{Name: "1", Nodes: map[string]string{"n1": c.gave}}}}
-		s := newSiteWith(t, published("n1"), false, rollout.StateOf(plan, spec.Rollout{Phase: spec.RolloutDone, Waves: []spec.RolloutWave{row}}))
+		s := newSiteWith(t, rowsOf("n1"), false, rollout.StateOf(plan, spec.Rollout{Phase: spec.RolloutDone, Waves: []spec.RolloutWave{row}}))
 		if status, text := s.ask("POST", "/v1/report", sealed(t, newKey(t), "n1", 1, nil)); status != 204 {
 			t.Fatal(status, text)
 		}
@@ -120,7 +120,7 @@ func TestRolloutsEverywhere(t *testing.T) {
 		{spec.Rollout{Phase: spec.RolloutDone, Since: hour - 90000}, ``, `"rollouts":[]`, `caisson_rollout_state{rollout="racks",state="done"} 1`},
 	} {
 		state := rollout.StateOf(plan, c.row)
-		s := newSiteWith(t, published("n1", "n2"), false, state)
+		s := newSiteWith(t, rowsOf("n1", "n2"), false, state)
 		for path, want := range map[string]string{"/": c.page, "/v1/summary": c.summary, "/metrics": c.measured} {
 			if _, text := s.ask("GET", path, nil); !strings.Contains(text, want) || path == "/" && want == "" && strings.Contains(text, "racks") {
 				t.Errorf("%s %s: no %q in\n%s", c.row.Phase, path, want, text)
@@ -136,7 +136,7 @@ func TestRolloutsEverywhere(t *testing.T) {
 // the service does not know the plan yet.
 func TestReportsOfAPlan(t *testing.T) {
 	plan := &spec.RolloutPlan{Name: "racks", Waves: []spec.Wave{{Name: "1", Nodes: map[string]string{"n1": "x"}}, {Name: "2", Nodes: map[string]string{"n2": "x"}}}}
-	s := newSiteWith(t, published("n1", "n2", "n3"), false, rollout.StateOf(plan, spec.Rollout{Plan: "sha256:abc", Phase: spec.RolloutRunning}))
+	s := newSiteWith(t, rowsOf("n1", "n2", "n3"), false, rollout.StateOf(plan, spec.Rollout{Plan: "sha256:abc", Phase: spec.RolloutRunning}))
 	for _, n := range []string{"n1", "n2", "n3"} {
 		if status, text := s.ask("POST", "/v1/report", sealed(t, newKey(t), n, 1, nil)); status != 204 {
 			t.Fatal(status, text)

@@ -63,7 +63,7 @@ func TestOneReportAndTheOthers(t *testing.T) {
 		},
 	} {
 		t.Run(what, func(t *testing.T) {
-			s := newSite(t, published("n1", "n2"), false)
+			s := newSite(t, rowsOf("n1", "n2"), false)
 			s.knows(withServices)
 			for node, raw := range map[string][]byte{"n1": sealed(t, newKey(t), "n1", 1, change), "n2": sealed(t, newKey(t), "n2", 1, nil)} {
 				if status, text := s.ask("POST", "/v1/report", raw); status != 204 {
@@ -113,7 +113,7 @@ func TestOldRows(t *testing.T) {
 			if what == "a time beyond dates" {
 				change.Events, change.Taken = []store.Event{{At: time.Unix(1<<40, 0), Node: "n1", What: "x"}}, []store.Slot{{Group: "default", Node: "n1", Since: time.Unix(-1<<40, 0)}}
 			}
-			s := newSiteOver(t, change, published("n1", "n2"))
+			s := newSiteOver(t, change, rowsOf("n1", "n2"))
 			s.knows(withServices)
 			if status, text := s.ask("POST", "/v1/report", sealed(t, newKey(t), "n2", 1, nil)); status != 204 {
 				t.Fatal(status, text)

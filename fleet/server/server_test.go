@@ -128,7 +128,7 @@ func (s *site) run() {
 	}
 }
 
-func published(names ...string) index.Rows {
+func rowsOf(names ...string) index.Rows {
 	rows := index.Rows{}
 	for _, n := range names {
 		rows[n] = spec.Published{Overlay: other(1), Layer: layer, Generation: 7}
@@ -206,7 +206,7 @@ func (s *site) bearer(r people.Role) string { return "Bearer " + s.tokens[r] }
 
 // TestRoles asks for everything as everybody: the table of routes is the rule.
 func TestRoles(t *testing.T) {
-	s := newSite(t, published("n1"), true)
+	s := newSite(t, rowsOf("n1"), true)
 	in := map[people.Role]map[people.Role]bool{people.Nobody: {people.Nobody: true}, people.Reader: {people.Nobody: true, people.Reader: true}, people.Reporter: {people.Nobody: true, people.Reporter: true}, people.Operator: {people.Nobody: true, people.Reader: true, people.Operator: true}, people.Drain: {people.Nobody: true, people.Reader: true, people.Drain: true}}
 	for _, r := range (&Server{}).routes() {
 		method, path, _ := strings.Cut(r.pattern, " ")
@@ -229,7 +229,7 @@ func TestRoles(t *testing.T) {
 }
 
 func TestReport(t *testing.T) {
-	s := newSite(t, published("n1"), false)
+	s := newSite(t, rowsOf("n1"), false)
 	key := newKey(t)
 	for what, c := range map[string]struct {
 		raw  []byte
@@ -255,7 +255,7 @@ func TestReport(t *testing.T) {
 // TestNamesOfOthers: a page of the web whose name leads here by now (DNS rebinding) gets
 // nothing, and posts nothing.
 func TestNamesOfOthers(t *testing.T) {
-	s := newSite(t, published("n1"), false)
+	s := newSite(t, rowsOf("n1"), false)
 	port := s.url[strings.LastIndex(s.url, ":"):]
 	for host, want := range map[string]int{"evil.example": 421, "evil.example" + port: 421, "127.0.0.1.evil.example": 421, "127.0.0.1" + port: 200, "127.0.0.1": 200, "localhost": 421} {
 		for _, path := range []string{"/", "/v1/summary", "/metrics", "/healthz", "/static/page.js"} {
@@ -269,7 +269,7 @@ func TestNamesOfOthers(t *testing.T) {
 // TestCrossSite: what changes something is not done for the page of another site, cookie
 // or not, and the cookie is not for scripts.
 func TestCrossSite(t *testing.T) {
-	s := newSite(t, published("n1"), true)
+	s := newSite(t, rowsOf("n1"), true)
 	jar, err := cookiejar.New(nil)
 	if err != nil {
 		t.Fatal(err)
@@ -331,7 +331,7 @@ func mustURL(t *testing.T, text string) *url.URL {
 }
 
 func TestTokensInAddresses(t *testing.T) {
-	s := newSite(t, published("n1"), true)
+	s := newSite(t, rowsOf("n1"), true)
 	for _, query := range []string{"?token=x", "?access_token=" + s.tokens[people.Reader], "?q=" + s.tokens[people.Reader], "?Authorization=x"} {
 		if status, text := s.ask("GET", "/v1/nodes"+query, nil, "Authorization", s.bearer(people.Reader)); status != 400 || !strings.Contains(text, "token-in-url") {
 			t.Errorf("%s: %d %s", query, status, text)
@@ -340,7 +340,7 @@ func TestTokensInAddresses(t *testing.T) {
 }
 
 func TestGuessing(t *testing.T) {
-	s := newSite(t, published("n1"), true)
+	s := newSite(t, rowsOf("n1"), true)
 	s.atOnce()
 	last := 0
 	for range 11 {
@@ -374,7 +374,7 @@ func proof(t *testing.T, key *ecdsa.PrivateKey, change func(*spec.SlotRequest)) 
 
 // TestFleetLock: a slot is for who proves to be the node, and is given back by it.
 func TestFleetLock(t *testing.T) {
-	s := newSite(t, published("n1", "n2"), false)
+	s := newSite(t, rowsOf("n1", "n2"), false)
 	k1, k2 := newKey(t), newKey(t)
 	for node, key := range map[string]*ecdsa.PrivateKey{"n1": k1, "n2": k2} {
 		if status, text := s.ask("POST", "/v1/report", sealed(t, key, node, 1, nil)); status != 204 {
@@ -427,7 +427,7 @@ func TestFleetLock(t *testing.T) {
 
 // TestMetrics: what is exported is what Prometheus' own tool can read.
 func TestMetrics(t *testing.T) {
-	s := newSite(t, published("n1", "n2"), false)
+	s := newSite(t, rowsOf("n1", "n2"), false)
 	if status, text := s.ask("POST", "/v1/report", sealed(t, newKey(t), "n1", 1, func(r *spec.Report) { r.LayerVersion = "a\"b\\c\n\xff" })); status != 204 {
 		t.Fatal(status, text)
 	}
@@ -453,7 +453,7 @@ func checkMetrics(t *testing.T, text string) {
 
 // TestOpenAPI: every route of the API is described, and what is described is there.
 func TestOpenAPI(t *testing.T) {
-	s := newSite(t, published("n1"), false)
+	s := newSite(t, rowsOf("n1"), false)
 	status, text := s.ask("GET", "/openapi.json", nil)
 	var doc struct {
 		OpenAPI string                               `json:"openapi"`
@@ -475,7 +475,7 @@ func TestOpenAPI(t *testing.T) {
 
 // TestEvents: a browser that listens is told of a report.
 func TestEvents(t *testing.T) {
-	s := newSite(t, published("n1"), false)
+	s := newSite(t, rowsOf("n1"), false)
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	defer cancel()
 	req, err := http.NewRequestWithContext(ctx, "GET", s.url+"/v1/events", nil)
@@ -502,7 +502,7 @@ func TestEvents(t *testing.T) {
 
 // TestMarkup: markup in whatever a node says is text on every page.
 func TestMarkup(t *testing.T) {
-	s := newSite(t, published("n1"), false)
+	s := newSite(t, rowsOf("n1"), false)
 	const bad = `"><script>alert(1)</script><img src=x onerror=alert(1)>'&` + "\u202e"
 	axis := spec.Axis{State: bad, Detail: bad, Since: time.Now(), Until: time.Now()}
 	raw := sealed(t, newKey(t), "n1", 1, func(r *spec.Report) {
@@ -547,7 +547,7 @@ func TestMarkup(t *testing.T) {
 
 // TestHeaders: no page may be framed, nor run what is not this service's own.
 func TestHeaders(t *testing.T) {
-	s := newSite(t, published("n1"), false)
+	s := newSite(t, rowsOf("n1"), false)
 	for _, path := range []string{"/", "/nodes/n1", "/v1/summary", "/static/page.js", "/none"} {
 		resp, err := http.Get(s.url + path)
 		if err != nil {

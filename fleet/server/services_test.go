@@ -49,7 +49,7 @@ func (s *site) reports(services map[string]map[string]string) {
 
 // The site's, the overlays' and the nodes' word stand beside each other.
 func TestServices(t *testing.T) {
-	s := newSite(t, published("n1", "n2", "n3"), false)
+	s := newSite(t, rowsOf("n1", "n2", "n3"), false)
 	s.knows(withServices)
 	s.server.o.Sent = sentAll{"web": two}
 	s.reports(map[string]map[string]string{"n1": {"web": two}, "n2": {"web": one, "left": one}})
@@ -105,7 +105,7 @@ func TestServices(t *testing.T) {
 // What nodes call their services, and what people write of them, is text.
 func TestServicesPage(t *testing.T) {
 	const bad = `<script>alert(1)</script>`
-	s := newSite(t, published("n1", "n2"), false)
+	s := newSite(t, rowsOf("n1", "n2"), false)
 	s.knows(withServices)
 	s.server.o.Sent = sentAll{"web": two}
 	s.reports(map[string]map[string]string{"n1": {"web": one, bad: bad}})
@@ -130,7 +130,7 @@ func TestServicesPage(t *testing.T) {
 // Without a site reports are all there is; one node that makes names up does not make
 // the list long.
 func TestServicesWithoutSite(t *testing.T) {
-	s := newSite(t, published("n1", "n2"), false)
+	s := newSite(t, rowsOf("n1", "n2"), false)
 	many := map[string]string{}
 	for i := range 40 {
 		many[fmt.Sprintf("s%d", i)] = one

@@ -22,7 +22,7 @@ func TestALookIsAnsweredWithWhatIsNew(t *testing.T) {
 		names = append(names, fmt.Sprintf("n%03d", i))
 		asked.Published[names[i]] = true
 	}
-	s := newSite(t, published(names...), false)
+	s := newSite(t, rowsOf(names...), false)
 	send := func(i int, seq uint64) {
 		t.Helper()
 		if err := s.take(t.Context(), sealed(t, killKey(t, i), names[i], seq, nil)); err != nil {

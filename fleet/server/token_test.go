@@ -18,7 +18,7 @@ import (
 // TestRevokingOpensNothing: who could not report before a token was taken away cannot
 // afterwards, also where it was the last one, and where the service starts again.
 func TestRevokingOpensNothing(t *testing.T) {
-	s := newSite(t, published("n1"), true)
+	s := newSite(t, rowsOf("n1"), true)
 	file := s.tokenFile
 	without := func(role people.Role) {
 		t.Helper()
@@ -63,7 +63,7 @@ func TestRevokingOpensNothing(t *testing.T) {
 
 // TestTheCookieIsTheHosts: by TLS no other host and no page without TLS can set it.
 func TestTheCookieIsTheHosts(t *testing.T) {
-	s := newSite(t, published("n1"), true)
+	s := newSite(t, rowsOf("n1"), true)
 	for tls, name := range map[bool]string{false: "caisson=", true: "__Host-caisson="} {
 		s.server.o.TLS = tls
 		ask := func(method, path, body, cookie string) *http.Response {

@@ -42,7 +42,7 @@ func TestUnread(t *testing.T) {
 		{false, true, [2]error{nil, wrong}, 1, "registry=0 reports=1 database=0"},
 		{true, true, [2]error{wrong, wrong}, 2, "registry=0 site=1 reports=1 database=0"},
 	} {
-		s := newSite(t, published("n1"), false)
+		s := newSite(t, rowsOf("n1"), false)
 		if c.site {
 			s.knows(withServices)
 			s.server.o.Site.(*known).trouble = c.is[0]
@@ -70,7 +70,7 @@ func TestUnread(t *testing.T) {
 // TestTheDatabaseIsAway: what a service is without its database, everybody is told.
 func TestTheDatabaseIsAway(t *testing.T) {
 	require.Slow(t)
-	s := newSite(t, published("n1"), false)
+	s := newSite(t, rowsOf("n1"), false)
 	s.stop() // the hub alone touches its database
 	if err := s.db.Close(); err != nil {
 		t.Fatal(err)
@@ -103,7 +103,7 @@ func TestTheDatabaseIsAway(t *testing.T) {
 
 // TestHealthOfTheWriter: what stands before several instances sees which of them takes reports.
 func TestHealthOfTheWriter(t *testing.T) {
-	s := newSite(t, published("n1"), false)
+	s := newSite(t, rowsOf("n1"), false)
 	db, err := store.Open(t.Context(), "sqlite:"+s.db.Place())
 	if err != nil {
 		t.Fatal(err)
@@ -136,7 +136,7 @@ func TestHealthOfTheWriter(t *testing.T) {
 func everyMetric(t *testing.T) string {
 	t.Helper()
 	plan := &spec.RolloutPlan{Name: "racks", Waves: []spec.Wave{{Name: "1", Nodes: map[string]string{"n1": "x"}}}}
-	s := newSiteWith(t, published("n1"), false, rollout.StateOf(plan, spec.Rollout{Phase: spec.RolloutRunning, Waves: []spec.RolloutWave{{}}}))
+	s := newSiteWith(t, rowsOf("n1"), false, rollout.StateOf(plan, spec.Rollout{Phase: spec.RolloutRunning, Waves: []spec.RolloutWave{{}}}))
 	s.knows(withServices)
 	s.server.o.Inbox, s.server.o.Sent, s.server.o.Heads = troubled{}, sentAll{"web": two}, gitHas{"web": {Commit: two}}
 	if status, text := s.ask("POST", "/v1/report", sealed(t, newKey(t), "n1", 1, nil)); status != 204 {

@@ -30,7 +30,7 @@ func newRack(n int) (list []unknown.Machine) {
 
 // TestUnknownMachines: fifty machines are copied at once, and what is copied is the nodes of a site.
 func TestUnknownMachines(t *testing.T) {
-	s := newSite(t, published("n1"), false)
+	s := newSite(t, rowsOf("n1"), false)
 	if _, text := s.ask("GET", "/unknown", nil); !strings.Contains(text, "does not know who asked in vain") {
 		t.Errorf("without a list:\n%s", text)
 	}
@@ -65,7 +65,7 @@ func TestUnknownMachines(t *testing.T) {
 // TestReplacePage: what a machine still has is shown with commands, and the machines that may come, of
 // which a liar's words are text and never a command.
 func TestReplacePage(t *testing.T) {
-	rows := published("n1")
+	rows := rowsOf("n1")
 	held := rows["n1"]
 	held.Holds = []spec.Hold{{Kind: spec.HoldFreeze, Reason: "a <disk>"}}
 	rows["n1"] = held

@@ -35,7 +35,7 @@ func opening(hours int, from ...time.Time) spec.Window {
 // its day, and what is over, too far off, not signed or not read is not shown as an opening.
 func TestWindows(t *testing.T) {
 	at := func(day, hour int) time.Time { return time.Date(2026, 11, 2+day, hour, 0, 0, 0, time.UTC) } // a Monday
-	rows := published("n1", "n2", "n3", "n4", "n5", "n6")
+	rows := rowsOf("n1", "n2", "n3", "n4", "n5", "n6")
 	for i, name := range []string{"n1", "n2", "n3", "n4", "n5", "n6"} {
 		rows[name] = spec.Published{Overlay: other(i + 1), Layer: layer, Generation: 7}
 	}

@@ -27,7 +27,7 @@ import (
 	"github.com/caisson-os/caisson/fleet/history"
 	"github.com/caisson-os/caisson/fleet/hub"
 	"github.com/caisson-os/caisson/fleet/index"
-	"github.com/caisson-os/caisson/fleet/publish"
+	"github.com/caisson-os/caisson/fleet/published"
 	"github.com/caisson-os/caisson/fleet/query"
 	"github.com/caisson-os/caisson/fleet/report"
 	"github.com/caisson-os/caisson/fleet/rollout"
@@ -228,19 +228,19 @@ func writesFor(h *hub.Hub) func() (nodes []string, reads bool) {
 
 // Reader reads what is published, again each time, and remembers what it read last.
 type Reader struct {
-	Read    func(context.Context) (*publish.Fleet, error)     // verified by the keys that are trusted
+	Read    func(context.Context) (*published.Fleet, error)   // verified by the keys that are trusted
 	Names   func() (map[string]string, error)                 // of operators' keys, by their ids
 	Measure func(loader []byte) ([32]byte, [][32]byte, error) // what its file leaves in a TPM
 	sent    *Sent                                             // nil: what overlays bring is not read
 
-	fleet   atomic.Pointer[publish.Fleet]
+	fleet   atomic.Pointer[published.Fleet]
 	rows    index.Rows
 	root    string                  // of these rows
 	loaders map[string]attest.Known // by digest, what each leaves in a TPM; one question at a time
 }
 
 // Published returns the fleet as it was read last, nil before the first time.
-func (r *Reader) Published() *publish.Fleet { return r.fleet.Load() }
+func (r *Reader) Published() *published.Fleet { return r.fleet.Load() }
 
 var errUnread = errors.New("what is published could not be read yet")
 

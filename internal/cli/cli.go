@@ -66,6 +66,11 @@ func Usage(hint, format string, args ...any) error {
 	return &hinted{err: fmt.Errorf(format, args...), hint: hint, code: ExitUsage}
 }
 
+// Hint returns an error with what the user can do about it.
+func Hint(hint, format string, args ...any) error {
+	return WithHint(fmt.Errorf(format, args...), hint)
+}
+
 // Refused returns an error for what was looked at and does not count.
 func Refused(format string, args ...any) error {
 	return &hinted{err: fmt.Errorf(format, args...), code: ExitRefused}

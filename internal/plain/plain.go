@@ -15,6 +15,7 @@ import (
 	"fmt"
 	"io"
 	"reflect"
+	"slices"
 	"strings"
 	"time"
 	"unicode"
@@ -278,4 +279,15 @@ func (w *writer) add(out []byte, c rune, size int) []byte {
 		c = '?'
 	}
 	return utf8.AppendRune(out, c)
+}
+
+// Without returns what of a list another one lacks.
+func Without(list, other []string) []string {
+	out := []string{} // a list of JSON
+	for _, d := range list {
+		if !slices.Contains(other, d) {
+			out = append(out, d)
+		}
+	}
+	return out
 }

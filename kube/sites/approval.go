@@ -17,6 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/caisson-os/caisson/fleet/publish"
+	"github.com/caisson-os/caisson/fleet/published"
 	"github.com/caisson-os/caisson/oci"
 	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/spec/site"
@@ -136,7 +137,7 @@ func (w *work) approval(list []unstructured.Unstructured, digest string, need Ap
 }
 
 // wordOf reads an approval. What it says is signed counts by what was signed alone.
-func wordOf(a *unstructured.Unstructured, policy publish.Policy) (word, error) {
+func wordOf(a *unstructured.Unstructured, policy published.Policy) (word, error) {
 	plan, _, _ := unstructured.NestedString(a.Object, "spec", "plan")              // the definition makes it a text
 	author, _, _ := unstructured.NestedString(a.Object, "spec", "author")          // and this
 	reason, _, _ := unstructured.NestedString(a.Object, "spec", "reason")          // and this
@@ -144,7 +145,7 @@ func wordOf(a *unstructured.Unstructured, policy publish.Policy) (word, error) {
 	// an object may name any author
 	out := word{By: publish.By{Author: strings.TrimSpace(author + " (unproven)"), Reason: reason}, name: a.GetName()}
 	for _, statement := range signed {
-		said, err := policy.Approved(plan, statement)
+		said, err := publish.ReadApproval(policy, plan, statement)
 		if err != nil {
 			return word{}, err
 		}
@@ -156,7 +157,7 @@ func wordOf(a *unstructured.Unstructured, policy publish.Policy) (word, error) {
 // went reads what is published after a step, and writes down how far its plan is. A step
 // takes one generation: where more were given out, somebody else published, and what is left
 // is approved again.
-func (r *Reconciler) went(ctx context.Context, o objects, w *work, b begun) (*publish.Fleet, error) {
+func (r *Reconciler) went(ctx context.Context, o objects, w *work, b begun) (*published.Fleet, error) {
 	after, err := w.publisher.Read(ctx, w.policy)
 	if err != nil {
 		return w.fleet, err

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/caisson-os/caisson/fleet/publish"
+	"github.com/caisson-os/caisson/fleet/published"
 	"github.com/caisson-os/caisson/kube/sites"
 	"github.com/caisson-os/caisson/kube/test/kubetest"
 	"github.com/caisson-os/caisson/oci/pull"
@@ -37,10 +38,10 @@ func TestKeysRotate(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var policy publish.Policy
+	var policy published.Policy
 	keys := func(r *sites.Reconciler) { // as 'caisson init' leaves them
 		r.Approval = sites.Unasked
-		policy = publish.Policy{Site: true, Fleet: "metal-a", Operator: trusted, Threshold: 1, Root: []sign.Verifier{sign.VerifierOf(root)}, RootThreshold: 1, Lifetime: time.Hour}
+		policy = published.Policy{Site: true, Fleet: "metal-a", Operator: trusted, Threshold: 1, Root: []sign.Verifier{sign.VerifierOf(root)}, RootThreshold: 1, Lifetime: time.Hour}
 		one, err := publish.SignKeys(spec.Keys{APIVersion: spec.APIVersion, Kind: spec.KindKeys, Fleet: "metal-a", Version: 1, Roles: policy.Roles(), At: time.Now().UTC().Truncate(time.Second)}, []crypto.Signer{root})
 		if err != nil {
 			t.Fatal(err)
@@ -68,7 +69,7 @@ func TestKeysRotate(t *testing.T) {
 	}
 	next := policy
 	next.Operator = []sign.Verifier{sign.VerifierOf(fresh)}
-	desk := &publish.Publisher{Registry: r, Signers: []crypto.Signer{fresh}, Now: time.Now().UTC().Truncate(time.Second), Say: t.Logf}
+	desk := &publish.Publisher{Reader: published.Reader{Registry: r, Signers: []crypto.Signer{fresh}, Now: time.Now().UTC().Truncate(time.Second), Say: t.Logf}}
 	if _, _, err := desk.Rotate(t.Context(), policy, publish.Rotation{Next: spec.Keys{Roles: next.Roles(), Revoked: []string{trusted[0].ID()}, At: time.Now().UTC().Truncate(time.Second)}, Root: []crypto.Signer{root}}); err != nil {
 		t.Fatal(err)
 	}

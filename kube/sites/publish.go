@@ -18,6 +18,7 @@ import (
 	"github.com/caisson-os/caisson/fleet/policy"
 	"github.com/caisson-os/caisson/fleet/preview"
 	"github.com/caisson-os/caisson/fleet/publish"
+	"github.com/caisson-os/caisson/fleet/published"
 	"github.com/caisson-os/caisson/fleet/seal"
 	"github.com/caisson-os/caisson/kube/object"
 	"github.com/caisson-os/caisson/spec"
@@ -29,9 +30,9 @@ import (
 // work is a site beside what is published of it.
 type work struct {
 	site      *site.Site
-	policy    publish.Policy
+	policy    published.Policy
 	publisher *publish.Publisher
-	fleet     *publish.Fleet // as it is published
+	fleet     *published.Fleet // as it is published
 	plan      *plan.Plan
 	nodes     []publish.Node // nil where they cannot be compiled: a layer has to be built
 	noNodes   error          // why
@@ -111,14 +112,13 @@ func (r *Reconciler) open(ctx context.Context, o objects, s *site.Site) (*work, 
 	if err != nil {
 		return nil, err
 	}
-	seen, err := publish.OpenMemory(filepath.Join(r.State, o.namespace+".memory"))
+	seen, err := published.OpenMemory(filepath.Join(r.State, o.namespace+".memory"))
 	if err != nil {
 		return nil, err
 	}
 	say := log.FromContext(ctx)
-	w.publisher = &publish.Publisher{Registry: registry, Signers: r.Signers, Now: r.time(), Clock: r.time, Memory: seen,
-		NewFleet: r.NewFleet, Author: "caisson-kube",
-		Say: func(format string, args ...any) { say.Info(fmt.Sprintf(format, args...), "namespace", o.namespace) }}
+	w.publisher = &publish.Publisher{Reader: published.Reader{Registry: registry, Signers: r.Signers, Now: r.time(), Memory: seen, NewFleet: r.NewFleet, Say: func(format string, args ...any) { say.Info(fmt.Sprintf(format, args...), "namespace", o.namespace) }},
+		Clock: r.time, Author: "caisson-kube"}
 	if w.fleet, err = w.publisher.Read(ctx, w.policy); err == nil && w.policy.Beside {
 		w.policy = w.fleet.Policy() // the keys that count, for approvals
 	}
@@ -209,7 +209,7 @@ func listed(what string, names []string) string {
 
 // step takes the next step of a rollout that moves nodes, where there is a signer: publishing
 // waits until it ends.
-func (r *Reconciler) step(ctx context.Context, o objects, w *work, moving string, v *object.Verdict) (*publish.Fleet, error) {
+func (r *Reconciler) step(ctx context.Context, o objects, w *work, moving string, v *object.Verdict) (*published.Fleet, error) {
 	if len(r.Signers) == 0 {
 		v.Set(object.Published, false, "RolloutUnderWay", "rollout %s moves nodes: publishing waits until it ends", moving)
 		return w.fleet, nil
@@ -230,7 +230,7 @@ func (r *Reconciler) step(ctx context.Context, o objects, w *work, moving string
 }
 
 // publish signs where there is a signer and, if that is asked for, an approval of just this.
-func (r *Reconciler) publish(ctx context.Context, o objects, w *work, v *object.Verdict) (*publish.Fleet, error) {
+func (r *Reconciler) publish(ctx context.Context, o objects, w *work, v *object.Verdict) (*published.Fleet, error) {
 	fleet := w.fleet
 	before := fleet.Floor()
 	step, err := r.agreed(o, w)
@@ -275,7 +275,7 @@ func (r *Reconciler) publish(ctx context.Context, o objects, w *work, v *object.
 }
 
 // progress says which rollouts move nodes, and whether a publish was cut.
-func (r *Reconciler) progress(ctx context.Context, fleet *publish.Fleet, v *object.Verdict) {
+func (r *Reconciler) progress(ctx context.Context, fleet *published.Fleet, v *object.Verdict) {
 	unfinished, err := fleet.Unfinished(ctx)
 	var names []string
 	for name, one := range fleet.Rollouts() {

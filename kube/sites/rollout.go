@@ -15,6 +15,7 @@ import (
 
 	"github.com/caisson-os/caisson/builder/release"
 	"github.com/caisson-os/caisson/fleet/publish"
+	"github.com/caisson-os/caisson/fleet/published"
 	fleetreport "github.com/caisson-os/caisson/fleet/report"
 	"github.com/caisson-os/caisson/fleet/rollout"
 	"github.com/caisson-os/caisson/kube/object"
@@ -30,7 +31,7 @@ var errNoReports = errors.New("a Rollout covers nodes that would change, and cai
 	"namespace, whose reports let a wave begin")
 
 // underWay returns the rollout that moves nodes now, "" where none does.
-func underWay(fleet *publish.Fleet) string {
+func underWay(fleet *published.Fleet) string {
 	rollouts := fleet.Rollouts()
 	for _, name := range slices.Sorted(maps.Keys(rollouts)) {
 		if rollouts[name].Phase == spec.RolloutRunning {

@@ -22,6 +22,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/caisson-os/caisson/fleet/publish"
+	"github.com/caisson-os/caisson/fleet/published"
 	"github.com/caisson-os/caisson/fleet/seal"
 	"github.com/caisson-os/caisson/kube/sites"
 	"github.com/caisson-os/caisson/kube/test/kubetest"
@@ -148,8 +149,8 @@ func opened(t *testing.T, ref, node string, own *age.X25519Identity) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := &publish.Publisher{Registry: reg, Now: time.Now().UTC().Truncate(time.Second), Say: func(string, ...any) {}}
-	f, err := p.Find(t.Context(), publish.Policy{Operator: trusted, Threshold: 1})
+	p := &publish.Publisher{Reader: published.Reader{Registry: reg, Now: time.Now().UTC().Truncate(time.Second), Say: func(string, ...any) {}}}
+	f, err := p.Find(t.Context(), published.Policy{Operator: trusted, Threshold: 1})
 	if err != nil {
 		t.Fatal(err)
 	}

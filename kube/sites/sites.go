@@ -42,6 +42,7 @@ import (
 	"github.com/caisson-os/caisson/fleet/analysis"
 	"github.com/caisson-os/caisson/fleet/policy"
 	"github.com/caisson-os/caisson/fleet/publish"
+	"github.com/caisson-os/caisson/fleet/published"
 	"github.com/caisson-os/caisson/fleet/report"
 	"github.com/caisson-os/caisson/kube/object"
 	"github.com/caisson-os/caisson/oci/registry"
@@ -280,7 +281,7 @@ func (hostFiles) Open(name string) (fs.File, error) { return os.Open(name) }
 // Published reads what is published of a namespace's fleet, by the keys beside caisson-kube. The
 // registry is that of the Site, or of Registries where the site is not objects. Of the objects it
 // reads nothing else: one that is not valid keeps nobody from asking.
-func (r *Reconciler) Published(ctx context.Context, namespace string) (*publish.Fleet, error) {
+func (r *Reconciler) Published(ctx context.Context, namespace string) (*published.Fleet, error) {
 	sites, err := r.list(ctx, cluster.Site, client.InNamespace(namespace))
 	if err != nil {
 		return nil, err
@@ -314,11 +315,12 @@ func (r *Reconciler) Published(ctx context.Context, namespace string) (*publish.
 	if err != nil {
 		return nil, err
 	}
-	seen, err := publish.OpenMemory(filepath.Join(r.State, namespace+".memory"))
+	seen, err := published.OpenMemory(filepath.Join(r.State, namespace+".memory"))
 	if err != nil {
 		return nil, err
 	}
-	return (&publish.Publisher{Registry: registry, Now: r.time(), Clock: r.time, Memory: seen, Say: func(string, ...any) {}}).Find(ctx, p)
+	return (&publish.Publisher{Reader: published.Reader{Registry: registry, Now: r.time(), Memory: seen, Say: func(string, ...any) {}},
+		Clock: r.time}).Find(ctx, p)
 }
 
 // Groups returns the groups of slots that published nodes have, each by its verified overlay, and

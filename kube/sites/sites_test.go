@@ -22,6 +22,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/go-logr/logr"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -30,9 +31,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/log"
 	"sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
-	"github.com/go-logr/logr"
-
 	"github.com/caisson-os/caisson/fleet/publish"
+	"github.com/caisson-os/caisson/fleet/published"
 	"github.com/caisson-os/caisson/fleet/report"
 	"github.com/caisson-os/caisson/kube/object"
 	"github.com/caisson-os/caisson/kube/sites"
@@ -399,7 +399,7 @@ func TestRenewedMeanwhile(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := &publish.Publisher{Registry: reg, Signers: []crypto.Signer{signer}, Say: func(string, ...any) {}}
+	p := &publish.Publisher{Reader: published.Reader{Registry: reg, Signers: []crypto.Signer{signer}, Say: func(string, ...any) {}}}
 	eventually(t, func() error {
 		p.Now = time.Now().UTC().Truncate(time.Second)
 		_, err := p.Refresh(t.Context(), publish.Lists{})
@@ -477,11 +477,11 @@ func overlays(t *testing.T, ref string) map[string]string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := &publish.Publisher{Registry: reg, Now: time.Now().UTC().Truncate(time.Second), Say: func(string, ...any) {}}
+	p := &publish.Publisher{Reader: published.Reader{Registry: reg, Now: time.Now().UTC().Truncate(time.Second), Say: func(string, ...any) {}}}
 	out := map[string]string{}
 	eventually(t, func() error { // while somebody publishes, it is refused
 		p.Now = time.Now().UTC().Truncate(time.Second)
-		f, err := p.Find(t.Context(), publish.Policy{Operator: trusted, Threshold: 1})
+		f, err := p.Find(t.Context(), published.Policy{Operator: trusted, Threshold: 1})
 		if err != nil {
 			return err
 		}

@@ -26,7 +26,6 @@ import (
 	"github.com/caisson-os/caisson/builder/release"
 	"github.com/caisson-os/caisson/internal/cli"
 	"github.com/caisson-os/caisson/internal/durable"
-	"github.com/caisson-os/caisson/internal/plain"
 	"github.com/caisson-os/caisson/oci"
 	"github.com/caisson-os/caisson/oci/keys"
 	"github.com/caisson-os/caisson/oci/registry"
@@ -157,7 +156,7 @@ func Bootstrap(s *site.Site, r Registry) (spec.Bootstrap, error) {
 	if err != nil {
 		return b, fmt.Errorf("epoch keys: %w", err)
 	}
-	b.Keys, b.EpochKeys, b.Threshold = texts(operators), texts(epoch), s.Trust().Threshold
+	b.Keys, b.EpochKeys, b.Threshold = sign.PEMs(operators), sign.PEMs(epoch), s.Trust().Threshold
 	if name := s.Trust().Chain; name != "" {
 		c, err := chain.ReadFile(name)
 		if err != nil {
@@ -200,7 +199,7 @@ func ForHost(b spec.Bootstrap) spec.Bootstrap {
 func Anchor(s *site.Site, r Registry, operators []sign.Verifier) (spec.Bootstrap, error) {
 	b := s.Bootstrap()
 	b.PlainHTTP, b.Mirrors, b.Proxy, b.CAs = r.PlainHTTP, r.Mirrors, r.Proxy, r.CAs
-	b.Keys, b.Threshold = texts(operators), 1
+	b.Keys, b.Threshold = sign.PEMs(operators), 1
 	if r.Ref != "" {
 		b.Registry = r.Ref
 	}
@@ -215,11 +214,6 @@ func Anchor(s *site.Site, r Registry, operators []sign.Verifier) (spec.Bootstrap
 		}
 	}
 	return b, checkProxy(r.Proxy)
-}
-
-// texts are keys in PEM, written by one hand.
-func texts(found []sign.Verifier) []string {
-	return plain.Each(found, func(k sign.Verifier) string { return string(k.PEM()) })
 }
 
 var partitionUUID = regexp.MustCompile(`^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$`)

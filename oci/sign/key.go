@@ -84,6 +84,14 @@ type publics struct {
 // lastPublics has the list that was read last: who decides for many nodes asks for the same again.
 var lastPublics atomic.Pointer[publics]
 
+// PEMs returns keys as [ParsePublics] reads them.
+func PEMs(keys []Verifier) (texts []string) {
+	for _, k := range keys {
+		texts = append(texts, string(k.PEM()))
+	}
+	return texts
+}
+
 // ParsePublics reads a list of keys. The same key twice is refused: it would
 // count twice towards a threshold in the eye of the list's author.
 func ParsePublics(texts []string) ([]Verifier, error) {
@@ -194,4 +202,14 @@ func (p *p256) sign(signer crypto.Signer, message []byte) ([]byte, error) {
 		return nil, errors.New("sign: the signer's answer does not verify with its public key")
 	}
 	return signature, nil
+}
+
+// IDs returns the ids of keys that [ParsePublics] reads.
+func IDs(texts []string) ([]string, error) {
+	keys, err := ParsePublics(texts)
+	ids := make([]string, len(keys))
+	for i, k := range keys {
+		ids[i] = k.ID()
+	}
+	return ids, err
 }

@@ -269,3 +269,15 @@ func OpenReport(raw []byte) (payload []byte, key Verifier, err error) {
 	}
 	return r.Payload, key, nil
 }
+
+// Each has each of some signers make a statement.
+func Each[S crypto.Signer](by []S, f func(S) ([]byte, error)) (bundles [][]byte, err error) {
+	for _, s := range by {
+		b, err := f(s)
+		if err != nil {
+			return nil, err
+		}
+		bundles = append(bundles, b)
+	}
+	return bundles, nil
+}

@@ -28,7 +28,7 @@ import (
 	"github.com/caisson-os/caisson/builder/release"
 	"github.com/caisson-os/caisson/fleet/git"
 	"github.com/caisson-os/caisson/fleet/history"
-	"github.com/caisson-os/caisson/fleet/publish"
+	"github.com/caisson-os/caisson/fleet/published"
 	"github.com/caisson-os/caisson/internal/machine"
 	"github.com/caisson-os/caisson/internal/plain"
 	"github.com/caisson-os/caisson/oci"
@@ -44,7 +44,7 @@ import (
 type Node struct {
 	Name   string
 	Site   *site.Site // says how it reaches its network
-	Fleet  *publish.Fleet
+	Fleet  *published.Fleet
 	From   *registry.Registry // where the fleet is published
 	Box    sandbox.Options
 	Checks []string      // commands that have to end with 0; without one the node's health decides

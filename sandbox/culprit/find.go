@@ -18,7 +18,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/caisson-os/caisson/fleet/history"
-	"github.com/caisson-os/caisson/fleet/publish"
+	"github.com/caisson-os/caisson/fleet/published"
 	"github.com/caisson-os/caisson/internal/cli"
 	"github.com/caisson-os/caisson/internal/digest"
 	"github.com/caisson-os/caisson/internal/durable"
@@ -133,7 +133,7 @@ func (n *Node) span(ctx context.Context, q Question) (good, bad int, err error) 
 	return good, bad, nil
 }
 
-func (n *Node) at(g publish.Generation) (int, error) {
+func (n *Node) at(g published.Generation) (int, error) {
 	for i, e := range slices.Backward(n.kept) {
 		if e.Generation.Compare(g) <= 0 {
 			return i, nil

@@ -12,7 +12,7 @@ import (
 	"time"
 
 	"github.com/caisson-os/caisson/fleet/history"
-	"github.com/caisson-os/caisson/fleet/publish"
+	"github.com/caisson-os/caisson/fleet/published"
 	"github.com/caisson-os/caisson/oci/registry"
 	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/spec/site"
@@ -30,7 +30,7 @@ func kept(t *testing.T) *Node {
 	}
 	n := &Node{Name: "a", From: r, Checks: []string{"true"}}
 	for _, number := range []uint64{2, 5, 9} {
-		n.kept = append(n.kept, history.Entry{Generation: publish.Generation{Number: number}, Node: &history.Node{Overlay: "sha256:1"}})
+		n.kept = append(n.kept, history.Entry{Generation: published.Generation{Number: number}, Node: &history.Node{Overlay: "sha256:1"}})
 	}
 	return n
 }
@@ -39,11 +39,11 @@ func kept(t *testing.T) *Node {
 func TestAt(t *testing.T) {
 	n := kept(t)
 	for number, want := range map[uint64]int{2: 0, 4: 0, 5: 1, 8: 1, 9: 2, 100: 2} {
-		if got, err := n.at(publish.Generation{Number: number}); err != nil || got != want {
+		if got, err := n.at(published.Generation{Number: number}); err != nil || got != want {
 			t.Errorf("%d: %d, %v", number, got, err)
 		}
 	}
-	if _, err := n.at(publish.Generation{Number: 1}); err == nil {
+	if _, err := n.at(published.Generation{Number: 1}); err == nil {
 		t.Error("what is not kept has a number")
 	}
 }

@@ -19,6 +19,7 @@ import (
 
 	"github.com/caisson-os/caisson/builder/release"
 	"github.com/caisson-os/caisson/fleet/publish"
+	"github.com/caisson-os/caisson/fleet/published"
 	"github.com/caisson-os/caisson/oci/registry"
 	"github.com/caisson-os/caisson/oci/sign"
 	"github.com/caisson-os/caisson/sandbox"
@@ -143,7 +144,7 @@ type shelf struct {
 	dir      string
 	registry *registry.Registry
 	releaser *ecdsa.PrivateKey
-	policy   publish.Policy
+	policy   published.Policy
 	p        *publish.Publisher
 }
 
@@ -155,8 +156,8 @@ func newShelf(t *testing.T) *shelf {
 		t.Fatal(err)
 	}
 	operator, releaser := fixture.NewKey(t), fixture.NewKey(t)
-	f := &shelf{dir: dir, registry: r, releaser: releaser, policy: publish.Policy{Fleet: "f", Threshold: 1, Lifetime: 30 * 24 * time.Hour, Operator: []sign.Verifier{sign.VerifierOf(operator)}, Release: []sign.Verifier{sign.VerifierOf(releaser)}}}
-	f.p = &publish.Publisher{Registry: r, Signers: []crypto.Signer{operator}, Trust: &f.policy, Now: fixture.Now(), Say: t.Logf, NewFleet: true}
+	f := &shelf{dir: dir, registry: r, releaser: releaser, policy: published.Policy{Fleet: "f", Threshold: 1, Lifetime: 30 * 24 * time.Hour, Operator: []sign.Verifier{sign.VerifierOf(operator)}, Release: []sign.Verifier{sign.VerifierOf(releaser)}}}
+	f.p = &publish.Publisher{Reader: published.Reader{Registry: r, Signers: []crypto.Signer{operator}, Trust: &f.policy, Now: fixture.Now(), Say: t.Logf, NewFleet: true}}
 	return f
 }
 

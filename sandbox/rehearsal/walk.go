@@ -25,7 +25,7 @@ import (
 
 	"github.com/caisson-os/caisson/builder/release"
 	"github.com/caisson-os/caisson/fleet/preview"
-	"github.com/caisson-os/caisson/fleet/publish"
+	"github.com/caisson-os/caisson/fleet/published"
 	"github.com/caisson-os/caisson/internal/cli"
 	"github.com/caisson-os/caisson/internal/digest"
 	"github.com/caisson-os/caisson/internal/machine"
@@ -307,7 +307,7 @@ func Ends(ctx context.Context, w *preview.Preview, node string, then func(commit
 		return nil, nil, err
 	}
 	commit := "" // of what is no longer kept nothing is known
-	if past, err := fleet.Past(ctx, publish.Generation{Epoch: fleet.Floor().Epoch, Number: row.Generation}); err == nil && past.Root.Change != nil {
+	if past, err := fleet.Past(ctx, published.Generation{Epoch: fleet.Floor().Epoch, Number: row.Generation}); err == nil && past.Root.Change != nil {
 		commit = past.Root.Change.Commit
 	}
 	from.Boot = then(commit)

@@ -17,6 +17,7 @@ import (
 	"github.com/caisson-os/caisson/bootagent/record/state"
 	"github.com/caisson-os/caisson/bootagent/record/track"
 	"github.com/caisson-os/caisson/fleet/publish"
+	"github.com/caisson-os/caisson/fleet/published"
 	"github.com/caisson-os/caisson/oci"
 	"github.com/caisson-os/caisson/oci/pull"
 	"github.com/caisson-os/caisson/oci/registry"
@@ -74,7 +75,7 @@ func TestAnIdlePollIsTwoConditionalRequests(t *testing.T) {
 type polled struct {
 	t      *testing.T
 	p      *publish.Publisher
-	policy publish.Policy
+	policy published.Policy
 	node   *track.Tracker
 	asked  []string // since the last poll
 }
@@ -90,8 +91,8 @@ func newPolled(t *testing.T, ref string) *polled {
 		t.Fatal(err)
 	}
 	return &polled{t: t,
-		p:      &publish.Publisher{Registry: r, Signers: []crypto.Signer{key}, Now: time.Now().UTC().Truncate(time.Second), NewFleet: true, Say: t.Logf},
-		policy: publish.Policy{Fleet: "metal-a", Threshold: 1, Lifetime: time.Hour, Operator: []sign.Verifier{sign.VerifierOf(key)}}}
+		p:      &publish.Publisher{Reader: published.Reader{Registry: r, Signers: []crypto.Signer{key}, Now: time.Now().UTC().Truncate(time.Second), NewFleet: true, Say: t.Logf}},
+		policy: published.Policy{Fleet: "metal-a", Threshold: 1, Lifetime: time.Hour, Operator: []sign.Verifier{sign.VerifierOf(key)}}}
 }
 
 // publish gives each node a file with a text.

@@ -1,6 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package publish
+// Package prune removes what no node of a fleet needs any more: earlier generations, layers, images
+// of services and loaders.
+//
+// It verifies no signature of what it reads, which only ever adds to what stays. Whose turn it is
+// to change the fleet it is told. Only cmd/caisson imports it.
+package prune
 
 import (
 	"context"
@@ -13,9 +18,9 @@ import (
 
 	"github.com/caisson-os/caisson/builder/release"
 	"github.com/caisson-os/caisson/fleet/index"
+	"github.com/caisson-os/caisson/fleet/published"
 	"github.com/caisson-os/caisson/fleet/reserve"
 	"github.com/caisson-os/caisson/internal/cli"
-	"github.com/caisson-os/caisson/internal/digest"
 	"github.com/caisson-os/caisson/internal/plain"
 	"github.com/caisson-os/caisson/oci"
 	"github.com/caisson-os/caisson/oci/registry"
@@ -23,13 +28,13 @@ import (
 	"github.com/caisson-os/caisson/spec/refusal"
 )
 
-// Keep says what [Publisher.Prune] leaves beside what nodes need.
+// Keep says what [Run] leaves beside what nodes need.
 type Keep struct {
 	Versions    int // of layers, by when they were released
 	Generations int // of the fleet, with all that they need
 }
 
-// Pruned is the result of Prune, as prune -o json prints it.
+// Pruned is the result of [Run], as prune -o json prints it.
 type Pruned struct {
 	release.Pruned
 	Generations []PrunedGeneration `json:"generations"` // the newest first
@@ -38,55 +43,58 @@ type Pruned struct {
 
 // PrunedGeneration is the verdict on one generation.
 type PrunedGeneration struct {
-	Generation
+	published.Generation
 	Keep bool `json:"keep"`
 }
 
-// Prune removes earlier generations of the fleet, and the layers that no node needs,
+// Alone runs f while nobody publishes.
+type Alone func(ctx context.Context, f func(context.Context, *published.Reader, *registry.Batch) error) error
+
+// Run removes earlier generations of the fleet, and the layers that no node needs,
 // see [release.Prune], while nobody publishes. A layer that a node runs, ran before
 // or is held at stays, and one that a generation needs that stays. With a policy in
-// p.Trust what is published is verified first. Without one it says that nothing is;
+// the reader's Trust what is published is verified first. Without one it says that nothing is;
 // nobody is kept out of a registry server then, and generations stay there. A forged
 // document can keep a layer, never remove one.
-func (p *Publisher) Prune(ctx context.Context, keep Keep, dry bool) (out *Pruned, err error) {
-	if p.Trust != nil && !dry {
-		_, err = p.runAlone(ctx, *p.Trust, purpose{}, func(ctx context.Context, r *run) (err error) {
-			out, err = r.p.prune(ctx, r.batch, keep)
+func Run(ctx context.Context, in *published.Reader, alone Alone, keep Keep, dry bool) (out *Pruned, err error) {
+	if in.Trust != nil && !dry {
+		err = alone(ctx, func(ctx context.Context, in *published.Reader, batch *registry.Batch) (err error) {
+			out, err = prune(ctx, in, batch, keep)
 			return err
 		})
 		return out, err
 	}
-	if p.Trust == nil {
-		p.Say("without site and keys nothing is verified: anyone who can push decides which layers are needed")
-	} else if _, err = p.look(ctx, *p.Trust, purpose{}); err != nil {
+	if in.Trust == nil {
+		in.Say("without site and keys nothing is verified: anyone who can push decides which layers are needed")
+	} else if _, err = in.Open(ctx, *in.Trust, published.Purpose{}); err != nil {
 		return nil, err
 	}
 	if dry {
-		return p.prune(ctx, nil, keep)
+		return prune(ctx, in, nil, keep)
 	}
-	batch, err := p.Registry.Batch()
+	batch, err := in.Registry.Batch()
 	if err != nil {
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, batch.Close()) }()
-	return p.prune(ctx, batch, keep)
+	return prune(ctx, in, batch, keep)
 }
 
 // prune removes nothing without a batch.
-func (p *Publisher) prune(ctx context.Context, batch *registry.Batch, keep Keep) (*Pruned, error) {
+func prune(ctx context.Context, in *published.Reader, batch *registry.Batch, keep Keep) (*Pruned, error) {
 	out := &Pruned{}
-	list, err := (&Fleet{p: p}).Generations(ctx)
+	list, err := in.Generations(ctx)
 	if err != nil {
 		return nil, err
 	}
-	locked := p.Trust != nil || p.Registry.Ref().IsLayout()
+	locked := in.Trust != nil || in.Registry.Ref().IsLayout()
 	if !locked && len(list) > keep.Generations {
-		p.Say("generations are kept: give --site or --trust to remove them, which keeps other publishers out")
+		in.Say("generations are kept: give --site or --trust to remove them, which keeps other publishers out")
 	}
-	n := &needs{p: p, removal: &registry.Removal{From: p.Registry}, roots: map[string]spec.FleetIndex{},
+	n := &needs{in: in, removal: &registry.Removal{From: in.Registry}, roots: map[string]spec.FleetIndex{},
 		layers: map[string]string{}, shards: map[string]bool{}, services: map[string]string{},
-		overlays: map[string]overlayOf{}, goneBackTo: map[Generation]bool{}}
-	if err := n.root(ctx, "index", "", true); err != nil && !isNotFound(err) {
+		overlays: map[string]overlayOf{}, goneBackTo: map[published.Generation]bool{}}
+	if err := n.root(ctx, "index", "", true); err != nil && !errors.Is(err, oci.ErrNotFound) {
 		return nil, err
 	}
 	if err := n.nodes(ctx); err != nil {
@@ -113,7 +121,7 @@ func (p *Publisher) prune(ctx context.Context, batch *registry.Batch, keep Keep)
 			return nil, err
 		}
 	}
-	layers, err := release.Prune(ctx, p.Registry, batch, n.layers, keep.Versions)
+	layers, err := release.Prune(ctx, in.Registry, batch, n.layers, keep.Versions)
 	if err != nil {
 		return nil, err
 	}
@@ -125,13 +133,13 @@ func (p *Publisher) prune(ctx context.Context, batch *registry.Batch, keep Keep)
 
 // pruneGenerations keeps so many generations that changed what nodes have, and those that a node
 // may go back to, with all that they need.
-func (n *needs) pruneGenerations(ctx context.Context, list []Generation, most int, remove bool) ([]PrunedGeneration, error) {
+func (n *needs) pruneGenerations(ctx context.Context, list []published.Generation, most int, remove bool) ([]PrunedGeneration, error) {
 	out := []PrunedGeneration{}
 	for i, g := range list {
 		stays := most > 0 || n.goneBackTo[g]
 		if stays {
 			changed, err := n.isChanged(ctx, list[i:])
-			if stays = !errors.Is(err, errNotKept); stays && err != nil {
+			if stays = !errors.Is(err, published.ErrNotKept); stays && err != nil {
 				return nil, err
 			}
 			if changed {
@@ -140,11 +148,11 @@ func (n *needs) pruneGenerations(ctx context.Context, list []Generation, most in
 		}
 		out = append(out, PrunedGeneration{g, stays})
 		if stays {
-			if err := n.root(ctx, g.tag(), "generation "+g.String(), false); err != nil {
+			if err := n.root(ctx, g.Tag(), "generation "+g.String(), false); err != nil {
 				return nil, err
 			}
 		} else if remove {
-			if err := n.removal.Untag(ctx, oci.RepoFleet, g.tag()); err != nil {
+			if err := n.removal.Untag(ctx, oci.RepoFleet, g.Tag()); err != nil {
 				return nil, err
 			}
 		}
@@ -153,17 +161,17 @@ func (n *needs) pruneGenerations(ctx context.Context, list []Generation, most in
 }
 
 // isChanged reports whether the first of some generations, the newest first, has other rows
-// than the one before it: steps of a rollout may only tell how far that is. It is errNotKept
+// than the one before it: steps of a rollout may only tell how far that is. It is published.ErrNotKept
 // of one that was removed and whose tag the registry kept.
-func (n *needs) isChanged(ctx context.Context, list []Generation) (bool, error) {
+func (n *needs) isChanged(ctx context.Context, list []published.Generation) (bool, error) {
 	var shards [2][]spec.Shard
 	for i, g := range list[:min(2, len(list))] {
-		root, err := n.rootOf(ctx, g.tag())
+		root, err := n.rootOf(ctx, g.Tag())
 		if refusal.Of(err) == refusal.MediaType { // an earlier prune left its tag, which leads to nothing
 			if i > 0 {
 				return true, nil
 			}
-			return false, errNotKept
+			return false, published.ErrNotKept
 		}
 		if err != nil {
 			return false, err
@@ -178,15 +186,9 @@ func (n *needs) rootOf(ctx context.Context, tag string) (root spec.FleetIndex, e
 	if root, known := n.roots[tag]; known {
 		return root, nil
 	}
-	c, err := document(ctx, n.p.Registry.Source(), tag, oci.TypeFleetIndex, maxIndex)
+	root, err = published.ReadRoot(ctx, n.in.Registry.Source(), tag)
 	if err != nil {
 		return root, err
-	}
-	if err = spec.Decode(c.Document, &root); err == nil {
-		err = shardsAreCounted(root)
-	}
-	if err != nil {
-		return root, fmt.Errorf("fleet:%s: %w", tag, err)
 	}
 	n.roots[tag] = root
 	return root, nil
@@ -195,14 +197,14 @@ func (n *needs) rootOf(ctx context.Context, tag string) (root spec.FleetIndex, e
 // needs collects what must stay. It verifies no signature: what is read here only
 // ever adds to what stays, and who can alter it can remove it.
 type needs struct {
-	p       *Publisher
+	in      *published.Reader
 	removal *registry.Removal
 	roots   map[string]spec.FleetIndex // that were read, by tag
 
 	layers map[string]string // digest → why it stays
-	shards map[string]bool   // by digest of their manifests
+	shards map[string]bool   // their tags
 
-	goneBackTo map[Generation]bool // by rollouts that have not ended
+	goneBackTo map[published.Generation]bool // by rollouts that have not ended
 
 	services map[string]string    // digest of an image → why it stays
 	overlays map[string]overlayOf // by digest, of generations; their services are looked at later, if at all
@@ -222,9 +224,9 @@ func (n *needs) root(ctx context.Context, tag, why string, present bool) error {
 		return err
 	}
 	for _, s := range x.Shards {
-		n.shards[s.Manifest] = true
+		n.shards[release.KeepTag(s.Manifest)] = true
 	}
-	rows, err := n.p.openIndex(x).All(ctx)
+	rows, err := n.in.Rows(ctx, x)
 	if err != nil {
 		return fmt.Errorf("fleet:%s: %w", tag, err)
 	}
@@ -236,14 +238,14 @@ func (n *needs) root(ctx context.Context, tag, why string, present bool) error {
 		if r.Ended() {
 			continue
 		}
-		plan, err := readPlan(ctx, n.p.Registry.Source(), x.Fleet, name, r)
+		plan, err := published.ReadPlan(ctx, n.in.Registry.Source(), x.Fleet, name, r)
 		if err != nil {
 			return err
 		}
 		for _, digest := range plan.Layers {
 			n.layer(digest, "rollout "+name)
 		}
-		n.goneBackTo[Generation{plan.Before.Epoch, plan.Before.Generation}] = true
+		n.goneBackTo[published.Generation{Epoch: plan.Before.Epoch, Number: plan.Before.Generation}] = true
 	}
 	return nil
 }
@@ -275,7 +277,7 @@ func (n *needs) nodes(ctx context.Context) error {
 		return err
 	}
 	for _, tag := range tags {
-		if strings.HasPrefix(tag, "mac-") || strings.HasPrefix(tag, "uuid-") || IsShard(tag) {
+		if strings.HasPrefix(tag, "mac-") || strings.HasPrefix(tag, "uuid-") || published.IsShard(tag) {
 			continue // another name of a node that has its own tag, or a shard
 		}
 		if err := n.node(ctx, tag); err != nil {
@@ -286,7 +288,7 @@ func (n *needs) nodes(ctx context.Context) error {
 }
 
 func (n *needs) node(ctx context.Context, tag string) error {
-	src := n.p.Registry.Source()
+	src := n.in.Registry.Source()
 	resp, err := src.Manifest(ctx, oci.RepoNode, tag, "")
 	if err != nil {
 		return err
@@ -306,23 +308,14 @@ func (n *needs) node(ctx context.Context, tag string) error {
 	return n.servicesOf(data, "node "+o.Node)
 }
 
-// keepPrefix begins the tags of shards.
-const keepPrefix = "keep-sha256-"
-
-// IsShard reports whether a tag of the nodes' repository is that of a shard.
-func IsShard(tag string) bool { return strings.HasPrefix(tag, keepPrefix) }
-
 // isSpareShard reports whether a tag is that of a shard that no generation needs.
-func (n *needs) isSpareShard(tag string) bool {
-	hex, isShard := strings.CutPrefix(tag, keepPrefix)
-	return isShard && !n.shards[digest.FromHex(hex)]
-}
+func (n *needs) isSpareShard(tag string) bool { return published.IsShard(tag) && !n.shards[tag] }
 
 // isOverIntent reports whether a tag is a reservation that counts for nobody any more: a registry
 // may not have let its publisher remove it.
 func (n *needs) isOverIntent(tag string) bool {
 	i, ok := reserve.Parse(tag)
-	return ok && i.IsOver(n.p.now())
+	return ok && i.IsOver(n.in.Now)
 }
 
 // removeTags removes the tags of a repository that have gone.
@@ -340,8 +333,8 @@ func (n *needs) removeTags(ctx context.Context, repo, what string, gone func(tag
 
 // tags lists the tags of a repository, none where there is no such repository.
 func (n *needs) tags(ctx context.Context, repo, what string) ([]string, error) {
-	tags, err := n.p.Registry.Tags(ctx, repo)
-	if err != nil && !isNotFound(err) {
+	tags, err := n.in.Registry.Tags(ctx, repo)
+	if err != nil && !errors.Is(err, oci.ErrNotFound) {
 		return nil, fmt.Errorf("list the %s: %w", what, err)
 	}
 	return tags, nil

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package publish
+// Package verify checks a published fleet as its nodes would. Only cmd/caisson and fleet/mirror
+// import it.
+package verify
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -15,16 +16,18 @@ import (
 
 	"github.com/caisson-os/caisson/builder/release"
 	"github.com/caisson-os/caisson/fleet/index"
+	"github.com/caisson-os/caisson/fleet/published"
 	"github.com/caisson-os/caisson/fleet/reserve"
 	"github.com/caisson-os/caisson/internal/cli"
 	"github.com/caisson-os/caisson/internal/plain"
 	"github.com/caisson-os/caisson/oci"
+	"github.com/caisson-os/caisson/oci/sign"
 	"github.com/caisson-os/caisson/oci/trust"
 	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/spec/refusal"
 )
 
-// Report is the result of Verify, as verify -o json prints it.
+// Report is the result of [Fleet], as verify -o json prints it.
 type Report struct {
 	Fleet      string  `json:"fleet"`
 	Epoch      uint64  `json:"epoch"`
@@ -46,29 +49,33 @@ func (r *Report) OK() bool {
 	return !slices.ContainsFunc(r.Findings, func(c Check) bool { return c.Verdict != "ok" })
 }
 
-// Verify checks a published fleet as its nodes would: every overlay under its name and
+// Fleet checks a published fleet as its nodes would: every overlay under its name and
 // those of its machines, fleet:current, that the images of services are there, and the
 // release signature of every layer that is named. What tags lead to is compared with
 // fleet:index, so that one that somebody moved is found though nodes would take it. The
 // policy is the site's, or has the keys and the threshold alone. A registry that fails to
 // answer is an error, not a verdict.
-func (p *Publisher) Verify(ctx context.Context, policy Policy, only []string) (r *Report, err error) {
-	q := *p
+func Fleet(ctx context.Context, in *published.Reader, policy published.Policy, only []string, images bool) (r *Report, err error) {
+	q := *in
 	q.AcceptExpired = true // it is a finding, not the end
 	for range 3 {
-		v, err := q.look(ctx, policy, purpose{half: true})
-		if err == nil && v.index == nil {
-			err = p.unpublished()
+		f, err := q.Open(ctx, policy, published.Purpose{Half: true})
+		if err == nil && f.State().Index == nil {
+			err = in.Unpublished()
 		}
 		if err != nil {
 			return nil, err
 		}
-		r, err = (&Fleet{&q, v}).verify(ctx, only)
-		if err != nil || r.OK() {
-			return r, err
+		x := f.State().Index.Root
+		r = &Report{Fleet: x.Fleet, Epoch: x.Epoch, Generation: x.Generation, Findings: []Check{}}
+		if err := (&verifying{Fleet: f, Report: r, in: &q, v: f.State(), images: images}).all(ctx, only); err != nil {
+			return nil, err
+		}
+		if r.OK() {
+			return r, nil
 		}
 		// A publish that ended meanwhile has moved tags that this compared with the rows before it.
-		if err := q.reserver().SameIndex(ctx, v.manifest); !errors.Is(err, reserve.ErrTaken) {
+		if err := (&reserve.Reserver{Registry: in.Registry}).SameIndex(ctx, f.Root()); !errors.Is(err, reserve.ErrTaken) {
 			return r, err
 		}
 	}
@@ -77,33 +84,26 @@ func (p *Publisher) Verify(ctx context.Context, policy Policy, only []string) (r
 
 // verifying is one look at all that is published, through the eyes of nodes.
 type verifying struct {
-	*Fleet
+	*published.Fleet
 	*Report
-	rows index.Rows
+	in     *published.Reader
+	v      *published.State
+	rows   index.Rows
+	images bool
 }
 
-func (f *Fleet) verify(ctx context.Context, only []string) (*Report, error) {
-	rows, err := f.v.index.All(ctx)
-	if err != nil {
-		return nil, err
-	}
-	x := f.v.index.Root
-	r := &verifying{f, &Report{Fleet: x.Fleet, Epoch: x.Epoch, Generation: x.Generation, Findings: []Check{}}, rows}
-	if err := r.addUnfinished(ctx); err != nil {
-		return nil, err
-	}
-	if err := r.all(ctx, only); err != nil {
-		return nil, err
-	}
-	return r.Report, nil
-}
-
-func (r *verifying) all(ctx context.Context, only []string) error {
+func (r *verifying) all(ctx context.Context, only []string) (err error) {
 	v := r.v
-	if err := r.add("fleet:current", nil, v.current.Expired, v.current.Expires.Format(time.RFC3339)); err != nil {
+	if r.rows, err = v.Index.All(ctx); err != nil {
 		return err
 	}
-	r.noteLeftOut(v.current.LeftOut)
+	if err := r.addUnfinished(ctx); err != nil {
+		return err
+	}
+	if err := r.add("fleet:current", nil, v.Current.Expired, v.Current.Expires.Format(time.RFC3339)); err != nil {
+		return err
+	}
+	r.noteLeftOut(v.Current.LeftOut)
 	names := only
 	if len(only) == 0 {
 		names = plain.Names(maps.Keys(r.rows))
@@ -131,20 +131,20 @@ func (r *verifying) all(ctx context.Context, only []string) error {
 			return err
 		}
 	}
-	for _, l := range v.loaders {
+	for _, l := range v.Loaders {
 		if err := r.add("loader:"+l.Manifest, r.checkLoader(ctx, l), false, ""); err != nil {
 			return err
 		}
 	}
 	for _, digest := range slices.Sorted(maps.Keys(layers)) {
-		found, err := r.p.Layers(ctx, v.policy, digest)
+		found, err := r.in.Layers(ctx, v.Policy, digest)
 		if err := r.add("layer:"+digest, err, false, ""); err != nil {
 			return err
 		}
 		for _, l := range found { // none of a layer that is refused
 			r.noteLeftOut(l.LeftOut)
 		}
-		if !r.p.Images {
+		if !r.images {
 			continue
 		}
 		for _, l := range found {
@@ -176,7 +176,7 @@ func (r *Report) addImages(ctx context.Context, l release.Layer) error {
 
 // checkService wants the image of a service in the registry, whose overlay was verified.
 func (r *verifying) checkService(ctx context.Context, image spec.Blob) error {
-	there, err := r.p.Registry.HasBlob(ctx, oci.RepoService,
+	there, err := r.in.Registry.HasBlob(ctx, oci.RepoService,
 		oci.Descriptor{MediaType: oci.TypeSquashfs, Digest: image.Digest, Size: image.Size})
 	if err == nil && !there {
 		err = fmt.Errorf("%w: no node can fetch it; 'caisson publish' publishes it again", oci.ErrNotFound)
@@ -189,24 +189,9 @@ func (r *verifying) addUnfinished(ctx context.Context) error {
 	if !r.Reserved() {
 		return nil
 	}
-	detail, err := r.unfinished(ctx)
+	detail, err := r.Unfinished(ctx)
 	r.Findings = append(r.Findings, Check{What: "fleet:index", Verdict: unfinished, Detail: detail})
 	return err
-}
-
-// unfinished says who is at a generation that is reserved, or that nobody is.
-func (f *Fleet) unfinished(ctx context.Context) (string, error) {
-	x := f.v.index.Root
-	at, err := f.p.reserver().Standing(ctx)
-	switch {
-	case err != nil:
-		return "", err
-	case len(at) > 0:
-		return fmt.Sprintf("generation %d is being published, by %s: look again when it is done", x.Generation,
-			cmp.Or(at[0].By, "an unnamed publisher")), nil
-	}
-	what, advice := cutChange(x)
-	return what + ": " + advice, nil
 }
 
 // unfinished is a verdict, see [errUnfinished].
@@ -260,7 +245,7 @@ type nodeView struct {
 
 // viewAsNodes looks as each node does, several at a time.
 func (r *verifying) viewAsNodes(ctx context.Context, names []string) (map[string]*nodeView, error) {
-	return findEach(ctx, slices.Values(names), func(ctx context.Context, name string) (*nodeView, error) {
+	return index.Find(ctx, slices.Values(names), func(ctx context.Context, name string) (*nodeView, error) {
 		a, err := r.viewAsNode(ctx, name)
 		switch {
 		case err == nil:
@@ -275,7 +260,7 @@ func (r *verifying) viewAsNodes(ctx context.Context, names []string) (map[string
 
 // viewAsNode looks under a node's names, where the node does.
 func (r *verifying) viewAsNode(ctx context.Context, name string) (*trust.Accepted, error) {
-	c, err := trust.Overlay(ctx, r.p.Registry.Source(), []string{name}, "")
+	c, err := trust.Overlay(ctx, r.in.Registry.Source(), []string{name}, "")
 	if err != nil {
 		return nil, err
 	}
@@ -284,10 +269,10 @@ func (r *verifying) viewAsNode(ctx context.Context, name string) (*trust.Accepte
 	var o spec.Overlay
 	_, _ = spec.DecodeKnown(c.Document, &o) // Accept says what is wrong with it, and what is left out
 	v := r.v
-	a, err := r.p.agentRules().Accept(c, spec.Bootstrap{Fleet: v.index.Root.Fleet, Keys: pems(v.policy.Operator),
-		Threshold: v.policy.Threshold},
+	a, err := r.in.AgentRules().Accept(c, spec.Bootstrap{Fleet: v.Index.Root.Fleet, Keys: sign.PEMs(v.Policy.Operator),
+		Threshold: v.Policy.Threshold},
 		trust.Identity{Node: name, MACs: o.Match.MACs, UUIDs: o.Match.UUIDs},
-		spec.Floor{Epoch: v.index.Root.Epoch}, trust.Clock{RTC: r.p.Now}, trust.Known{Fleet: v.current})
+		spec.Floor{Epoch: v.Index.Root.Epoch}, trust.Clock{RTC: r.in.Now}, trust.Known{Fleet: v.Current})
 	if err != nil {
 		return nil, err
 	}
@@ -295,7 +280,7 @@ func (r *verifying) viewAsNode(ctx context.Context, name string) (*trust.Accepte
 	if !ok {
 		return a, nil // it left the index, or was never in it
 	}
-	if err := checkTarget(&v.index.Root, row, c.Manifest, a.Floor.Generation); err != nil {
+	if err := checkTarget(&v.Index.Root, row, c.Manifest, a.Floor.Generation); err != nil {
 		return nil, err
 	}
 	for _, tag := range trust.AliasTags(o.Match.MACs, o.Match.UUIDs) {
@@ -330,7 +315,7 @@ var errUnfinished = errors.New("of a generation that is given out and not publis
 // checkAlias wants the tag of a machine to lead to what a node has that is bound to it:
 // several may be, as where a node is held and another has its machine by now.
 func (r *verifying) checkAlias(ctx context.Context, tag, manifest string) error {
-	resp, err := r.p.Registry.Source().Manifest(ctx, oci.RepoNode, tag, "")
+	resp, err := r.in.Registry.Source().Manifest(ctx, oci.RepoNode, tag, "")
 	if err != nil {
 		return fmt.Errorf("node:%s: %w", tag, err)
 	}
@@ -364,4 +349,19 @@ func (r *Report) Write(w io.Writer) {
 			cli.Printf(w, "%s\t%s\t%s\n", f.Verdict, f.What, f.Detail)
 		}
 	}
+}
+
+// checkLoader wants all of a loader in the registry.
+func (r *verifying) checkLoader(ctx context.Context, l spec.Loader) error {
+	for _, d := range []oci.Descriptor{{MediaType: oci.TypeUKI, Digest: l.Image.Digest, Size: l.Image.Size},
+		{MediaType: oci.TypeESP, Digest: l.ESP.Digest, Size: l.ESP.Size}} {
+		there, err := r.in.Registry.HasBlob(ctx, oci.RepoLoader, d)
+		if err == nil && !there {
+			err = fmt.Errorf("%s: %w: no disk gets it; 'caisson loader' publishes it again", d.Digest, oci.ErrNotFound)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package publish
+package published
 
 import (
 	"fmt"
@@ -8,7 +8,6 @@ import (
 
 	"github.com/caisson-os/caisson/internal/check"
 	"github.com/caisson-os/caisson/internal/cli"
-	"github.com/caisson-os/caisson/internal/plain"
 	"github.com/caisson-os/caisson/oci"
 	"github.com/caisson-os/caisson/oci/sign"
 	"github.com/caisson-os/caisson/oci/trust"
@@ -19,11 +18,11 @@ import (
 // looked is fleet:index or fleet:current on its way through the checks. What a
 // check reads was put there by an earlier one.
 type looked struct {
-	p         *Publisher
+	r         *Reader
 	candidate trust.Candidate
 	policy    Policy
 	what      string // that is missing
-	why       purpose
+	why       Purpose
 	seen      Seen
 	known     bool       // anything was seen at this place before
 	past      Generation // that is wanted, of an earlier root
@@ -71,10 +70,10 @@ var currentChecks = check.List[*looked]{
 // whether it lost a fleet.
 func mayBeMissing(l *looked) error {
 	if l.what == "fleet:current" {
-		if l.p.NewFleet || l.known && l.seen.Current == (Stamp{}) {
+		if l.r.NewFleet || l.known && l.seen.Current == (Stamp{}) {
 			return nil // the first publish was cut before it
 		}
-		return cli.WithHint(refusal.New(refusal.Missing, "%s holds fleet:index and no fleet:current", l.p.Registry.Ref()),
+		return cli.WithHint(refusal.New(refusal.Missing, "%s holds fleet:index and no fleet:current", l.r.Registry.Ref()),
 			"look at who removed it; 'caisson publish --new-fleet' begins another, with an empty reject list")
 	}
 	if l.what == "layer:current" {
@@ -82,18 +81,18 @@ func mayBeMissing(l *looked) error {
 			return nil
 		}
 		return cli.WithHint(refusal.New(refusal.Missing, "%s holds no layer:current, and held that of %s before",
-			l.p.Registry.Ref(), l.seen.Layers.IssuedAt.Format(time.RFC3339)),
+			l.r.Registry.Ref(), l.seen.Layers.IssuedAt.Format(time.RFC3339)),
 			"look at what happened to the registry; 'caisson build' would begin the numbers of accounts again")
 	}
 	switch {
 	case l.known && l.seen.Generation > 0:
 		return cli.WithHint(refusal.New(refusal.Missing,
-			"%s holds no fleet:index, and held generation %d of fleet %q before", l.p.Registry.Ref(), l.seen.Generation, l.seen.Fleet),
-			"look at what happened to the registry; when the fleet really starts again, take this place out of "+l.p.Memory.Name())
-	case l.p.NewFleet || l.p.Registry.Ref().IsLayout() || l.known || !l.why.publish:
+			"%s holds no fleet:index, and held generation %d of fleet %q before", l.r.Registry.Ref(), l.seen.Generation, l.seen.Fleet),
+			"look at what happened to the registry; when the fleet really starts again, take this place out of "+l.r.Memory.Name())
+	case l.r.NewFleet || l.r.Registry.Ref().IsLayout() || l.known || !l.why.Publish:
 		return nil
 	}
-	return cli.WithHint(refusal.New(refusal.Missing, "%s holds no fleet:index", l.p.Registry.Ref()),
+	return cli.WithHint(refusal.New(refusal.Missing, "%s holds no fleet:index", l.r.Registry.Ref()),
 		"'caisson publish --new-fleet' makes a first fleet there; an existing one would begin again at epoch 0")
 }
 
@@ -141,7 +140,7 @@ func indexIsOurs(l *looked) error {
 // thresholdIsMet: a publisher that trusts fewer keys than the fleet does lowers the
 // threshold for what is signed next.
 func thresholdIsMet(l *looked) error {
-	if !l.why.publish && l.index.Threshold > l.policy.Threshold {
+	if !l.why.Publish && l.index.Threshold > l.policy.Threshold {
 		return cli.WithHint(refusal.New(refusal.Threshold, "the fleet demands %d signatures, %d are verified here",
 			l.index.Threshold, l.policy.Threshold),
 			"give --site, or every key; --threshold says how many must have signed")
@@ -159,15 +158,15 @@ func epochIsGranted(l *looked) error {
 	return nil
 }
 
-// farAhead is how many generations may pass between two looks.
-const farAhead = 1 << 20
+// FarAhead is how many generations may pass between two looks.
+const FarAhead = 1 << 20
 
 func numbersAreBounded(l *looked) error {
 	x := l.index
-	if l.why.raise {
+	if l.why.Raise {
 		return nil
 	}
-	if x.Epoch == l.seen.Epoch && x.Generation > max(l.seen.Generation, l.seen.Reserved)+farAhead {
+	if x.Epoch == l.seen.Epoch && x.Generation > max(l.seen.Generation, l.seen.Reserved)+FarAhead {
 		return cli.WithHint(refusal.New(refusal.BadNumber, "generation %d, %d was the last one seen", x.Generation, l.seen.Generation),
 			"another signer skipped generations: remove its key from the site, then 'caisson publish --epoch' with the epoch "+
 				"key starts the generations again")
@@ -202,7 +201,7 @@ func older(format string, args ...any) error {
 // and nobody plays it back either.
 func (l *looked) unexpired(expires time.Time, seen Stamp) error {
 	exactly := seen.Digest == oci.Digest(l.candidate.Document)
-	if l.p.Now.After(expires) && !exactly && !l.p.AcceptExpired {
+	if l.r.Now.After(expires) && !exactly && !l.r.AcceptExpired {
 		return cli.WithHint(refusal.New(refusal.Expired, "expired %s", expires.Format(time.RFC3339)),
 			"it may be an old copy: compare with a mirror; --accept-expired uses it, if the fleet was not refreshed since")
 	}
@@ -210,26 +209,26 @@ func (l *looked) unexpired(expires time.Time, seen Stamp) error {
 }
 
 func indexIsWhole(l *looked) error {
-	if l.index.Reserved && !l.why.publish && !l.why.half {
-		what, advice := cutChange(l.index)
+	if l.index.Reserved && !l.why.Publish && !l.why.Half {
+		what, advice := CutChange(l.index)
 		return cli.WithHint(refusal.New(refusal.Rollback, "%s", what), advice)
 	}
 	return nil
 }
 
 func currentIsAccepted(l *looked) (err error) {
-	b := spec.Bootstrap{Fleet: l.policy.Fleet, Keys: pems(l.policy.Operator), Threshold: l.policy.Threshold, EpochKeys: pems(l.policy.Epoch)}
-	l.fresh, err = trust.AcceptFleet(l.candidate, b, spec.Floor{}, l.index.Epoch, trust.Clock{RTC: l.p.Now})
-	for _, f := range l.policy.former {
+	b := l.policy.bootstrap()
+	l.fresh, err = trust.AcceptFleet(l.candidate, b, spec.Floor{}, l.index.Epoch, trust.Clock{RTC: l.r.Now})
+	for _, f := range l.policy.Former {
 		if !refusal.OfKeys(err) {
 			break
 		}
-		if _, enough := f.withoutKeys(l.policy.revoked()); !enough && l.seen.Current.Digest != "" &&
+		if _, enough := f.Without(l.policy.Revoked()); !enough && l.seen.Current.Digest != "" &&
 			l.seen.Current.Digest != oci.Digest(l.candidate.Document) {
 			continue // a thief's list of what is rejected would be signed again
 		}
-		b.Keys, b.Threshold, b.EpochKeys = pems(f.Operator), f.Threshold, pems(f.Epoch)
-		l.fresh, err = trust.AcceptFleet(l.candidate, b, spec.Floor{}, l.index.Epoch, trust.Clock{RTC: l.p.Now})
+		f.Fleet = l.policy.Fleet
+		l.fresh, err = trust.AcceptFleet(l.candidate, f.bootstrap(), spec.Floor{}, l.index.Epoch, trust.Clock{RTC: l.r.Now})
 	}
 	return err
 }
@@ -245,48 +244,48 @@ func minimumIsPublished(l *looked) error {
 	return nil
 }
 
-// lookedOverlay is one published overlay and its row of the index.
-type lookedOverlay struct {
-	name      string
-	row       spec.Published
-	candidate trust.Candidate
-	index     *spec.FleetIndex
-	policy    Policy
-	now       time.Time
-	agent     *trust.Rules
+// Signed is one published overlay and its row of the index.
+type Signed struct {
+	Candidate trust.Candidate
+	Overlay   spec.Overlay
+	Accepted  *trust.Accepted // by the node's own decision
 
-	overlay  spec.Overlay
-	accepted *trust.Accepted
+	name   string
+	row    spec.Published
+	index  *spec.FleetIndex
+	policy Policy
+	now    time.Time
+	agent  *trust.Rules
 }
 
 // overlayChecks is the rule for an overlay that is about to be signed again.
-var overlayChecks = check.List[*lookedOverlay]{
+var overlayChecks = check.List[*Signed]{
 	{Name: "overlay form", OK: overlayParses},
 	{Name: "overlay accepted", OK: overlayIsAccepted},
-	{Name: "overlay digest", OK: func(l *lookedOverlay) error {
-		return l.agree("digest", oci.Digest(l.candidate.Document), l.row.Overlay)
+	{Name: "overlay digest", OK: func(l *Signed) error {
+		return l.agree("digest", oci.Digest(l.Candidate.Document), l.row.Overlay)
 	}},
-	{Name: "overlay layer", OK: func(l *lookedOverlay) error { return l.agree("layer", l.overlay.Layer, l.row.Layer) }},
-	{Name: "overlay generation", OK: func(l *lookedOverlay) error {
-		return l.agree("generation", fmt.Sprint(l.accepted.Floor), fmt.Sprint(spec.Floor{Epoch: l.index.Epoch, Generation: l.row.Generation}))
+	{Name: "overlay layer", OK: func(l *Signed) error { return l.agree("layer", l.Overlay.Layer, l.row.Layer) }},
+	{Name: "overlay generation", OK: func(l *Signed) error {
+		return l.agree("generation", fmt.Sprint(l.Accepted.Floor), fmt.Sprint(spec.Floor{Epoch: l.index.Epoch, Generation: l.row.Generation}))
 	}},
-	{Name: "overlay expiry", OK: func(l *lookedOverlay) error {
-		return l.agree("expiry", fmt.Sprint(l.accepted.Expires.Unix()), fmt.Sprint(l.row.Expires))
+	{Name: "overlay expiry", OK: func(l *Signed) error {
+		return l.agree("expiry", fmt.Sprint(l.Accepted.Expires.Unix()), fmt.Sprint(l.row.Expires))
 	}},
-	{Name: "overlay match", OK: func(l *lookedOverlay) error {
-		return l.agree("match", fmt.Sprint(l.overlay.Match), fmt.Sprint(l.row.Match))
+	{Name: "overlay match", OK: func(l *Signed) error {
+		return l.agree("match", fmt.Sprint(l.Overlay.Match), fmt.Sprint(l.row.Match))
 	}},
 }
 
-func (l *lookedOverlay) agree(what, got, want string) error {
+func (l *Signed) agree(what, got, want string) error {
 	if got != want {
 		return refusal.New(refusal.Contradiction, "%s is %s, fleet:index says %s", what, got, want)
 	}
 	return nil
 }
 
-func overlayParses(l *lookedOverlay) error {
-	if err := spec.Decode(l.candidate.Document, &l.overlay); err != nil {
+func overlayParses(l *Signed) error {
+	if err := spec.Decode(l.Candidate.Document, &l.Overlay); err != nil {
 		return refusal.New(refusal.Overlay, "%w", err)
 	}
 	return nil
@@ -294,14 +293,9 @@ func overlayParses(l *lookedOverlay) error {
 
 // overlayIsAccepted asks the node's own decision. Which machine the node is cannot
 // be seen from here: it gets every identifier that the overlay asks for.
-func overlayIsAccepted(l *lookedOverlay) (err error) {
-	l.accepted, err = l.agent.Accept(l.candidate,
-		spec.Bootstrap{Fleet: l.policy.Fleet, Keys: pems(l.policy.Operator), Threshold: l.policy.Threshold, EpochKeys: pems(l.policy.Epoch)},
-		trust.Identity{Node: l.name, MACs: l.overlay.Match.MACs, UUIDs: l.overlay.Match.UUIDs},
+func overlayIsAccepted(l *Signed) (err error) {
+	l.Accepted, err = l.agent.Accept(l.Candidate, l.policy.bootstrap(),
+		trust.Identity{Node: l.name, MACs: l.Overlay.Match.MACs, UUIDs: l.Overlay.Match.UUIDs},
 		spec.Floor{Epoch: l.index.Epoch}, trust.Clock{RTC: l.now}, trust.Known{})
 	return err
-}
-
-func pems(keys []sign.Verifier) []string {
-	return plain.Each(keys, func(k sign.Verifier) string { return string(k.PEM()) })
 }

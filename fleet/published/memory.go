@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package publish
+package published
 
 import (
 	"cmp"
@@ -20,6 +20,7 @@ import (
 	"github.com/caisson-os/caisson/internal/durable"
 	"github.com/caisson-os/caisson/internal/ownfiles"
 	"github.com/caisson-os/caisson/internal/stall"
+	"github.com/caisson-os/caisson/oci"
 	"github.com/caisson-os/caisson/spec"
 )
 
@@ -167,8 +168,8 @@ func (m *Memory) At(place string) (Seen, bool) {
 	return s, ok
 }
 
-// again reads what other processes have remembered meanwhile.
-func (m *Memory) again() error {
+// Again reads what other processes have remembered meanwhile.
+func (m *Memory) Again() error {
 	if m == nil || m.name == "" {
 		return nil
 	}
@@ -227,4 +228,20 @@ func (m *Memory) set(place string, s Seen) error {
 		return err
 	}
 	return durable.WriteFile(m.name, append(data, '\n'), 0o644)
+}
+
+// Elsewhere refuses a directory that is not here and that something was published to: its name
+// is relative, and this is another directory.
+func (m *Memory) Elsewhere(ref oci.Ref) error {
+	if m == nil || !ref.IsLayout() || filepath.IsAbs(ref.Layout) {
+		return nil
+	}
+	if _, err := os.Stat(filepath.Join(ref.Layout, "index.json")); !errors.Is(err, fs.ErrNotExist) {
+		return nil //nolint:nilerr // what is wrong with it is said by who reads it
+	}
+	if seen, known := m.At(ref.String()); known && seen.Generation > 0 {
+		return cli.Usage("go to the directory where it was published from: oci:DIR is relative to the current one",
+			"%s held generation %d of fleet %q, and is not below this directory", ref, seen.Generation, seen.Fleet)
+	}
+	return nil
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package publish
+package published
 
 import (
 	"cmp"
@@ -16,8 +16,9 @@ import (
 	"github.com/caisson-os/caisson/fleet/index"
 	"github.com/caisson-os/caisson/internal/check"
 	"github.com/caisson-os/caisson/internal/cli"
-	"github.com/caisson-os/caisson/internal/plain"
 	"github.com/caisson-os/caisson/oci"
+	"github.com/caisson-os/caisson/oci/sign"
+	"github.com/caisson-os/caisson/oci/trust"
 	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/spec/refusal"
 )
@@ -28,7 +29,11 @@ type Generation struct {
 	Number uint64 `json:"generation"`
 }
 
-func (g Generation) tag() string { return fmt.Sprintf("gen-%d-%d", g.Epoch, g.Number) }
+// GenerationOf returns the generation of a root.
+func GenerationOf(root spec.FleetIndex) Generation { return Generation{root.Epoch, root.Generation} }
+
+// Tag returns the tag of its root.
+func (g Generation) Tag() string { return fmt.Sprintf("gen-%d-%d", g.Epoch, g.Number) }
 
 // String returns the form that ParseGeneration reads.
 func (g Generation) String() string { return fmt.Sprintf("%d-%d", g.Epoch, g.Number) }
@@ -42,7 +47,7 @@ func parseTag(tag string) (g Generation, ok bool) {
 	number, isOne := strings.CutPrefix(tag, "gen-")
 	if isOne {
 		_, err := fmt.Sscanf(number, "%d-%d", &g.Epoch, &g.Number)
-		ok = err == nil && g.tag() == tag
+		ok = err == nil && g.Tag() == tag
 	}
 	return g, ok
 }
@@ -50,14 +55,16 @@ func parseTag(tag string) (g Generation, ok bool) {
 // Past is a state of a fleet that was published, verified.
 type Past struct {
 	Generation
-	Root   spec.FleetIndex
-	Issued time.Time
-	index  *index.Index
+	Root      spec.FleetIndex
+	Candidate trust.Candidate     // its document, as it is signed
+	Said      sign.FleetPredicate // what its signature says
+
+	index *index.Index
 }
 
 // Generations lists the generations whose roots are kept, the newest first.
-func (f *Fleet) Generations(ctx context.Context) ([]Generation, error) {
-	tags, err := f.p.Registry.Tags(ctx, oci.RepoFleet)
+func (r *Reader) Generations(ctx context.Context) ([]Generation, error) {
+	tags, err := r.Registry.Tags(ctx, oci.RepoFleet)
 	if err != nil {
 		return nil, fmt.Errorf("list the generations: %w", err)
 	}
@@ -70,6 +77,9 @@ func (f *Fleet) Generations(ctx context.Context) ([]Generation, error) {
 	slices.SortFunc(list, func(a, b Generation) int { return b.Compare(a) })
 	return list, nil
 }
+
+// Generations lists the generations whose roots are kept, the newest first.
+func (f *Fleet) Generations(ctx context.Context) ([]Generation, error) { return f.r.Generations(ctx) }
 
 // Find returns the generation that a text names: "12" in the newest epoch that has
 // it, "2-12" in epoch 2.
@@ -87,7 +97,7 @@ func (f *Fleet) Find(ctx context.Context, text string) (Generation, error) {
 	if _, ok := parseTag("gen-" + text); !ok && numberErr != nil {
 		return Generation{}, cli.Usage("as in 12, or 2-12 for generation 12 of epoch 2", "%.40q is not a generation", text)
 	}
-	return Generation{}, hint("caisson history lists them; prune removes old ones", "generation %s is not kept", text)
+	return Generation{}, cli.Hint("caisson history lists them; prune removes old ones", "generation %s is not kept", text)
 }
 
 // pastChecks is the rule for the root of an earlier generation. It may have expired:
@@ -101,46 +111,39 @@ var pastChecks = check.List[*looked]{
 
 // generationIsWanted: a tag is nobody's promise.
 func generationIsWanted(l *looked) error {
-	if got := (Generation{l.index.Epoch, l.index.Generation}); got != l.past || l.index.Reserved {
+	if got := GenerationOf(l.index); got != l.past || l.index.Reserved {
 		return refusal.New(refusal.Contradiction, "it leads to generation %s", got)
 	}
 	return nil
 }
 
-// errNotKept is returned for a generation whose root was removed.
-var errNotKept = errors.New("is not kept")
+// ErrNotKept is returned for a generation whose root was removed.
+var ErrNotKept = errors.New("is not kept")
 
 // Past reads the root of a generation. Its shards are read as they are asked for.
 func (f *Fleet) Past(ctx context.Context, g Generation) (*Past, error) {
-	l, err := f.p.readPast(ctx, f.v.policy, g)
-	if refusal.OfKeys(err) && f.v.policy.Chain != nil {
+	past, err := f.r.Past(ctx, f.v.Policy, g)
+	if refusal.OfKeys(err) && f.v.Policy.Chain != nil {
 		err = cli.WithHint(err, "no key that counts has signed this generation: take the site as it was then out of version "+
 			"control, and publish it")
 	}
-	if err != nil {
-		return nil, err
-	}
-	return f.p.pastOf(l), nil
+	return past, err
 }
 
-func (p *Publisher) pastOf(l *looked) *Past {
-	return &Past{Generation: l.past, Root: l.index, Issued: l.said.IssuedAt, index: p.openIndex(l.index)}
-}
-
-// readPast reads the root of a generation, and verifies it by the operators of a policy.
-func (p *Publisher) readPast(ctx context.Context, policy Policy, g Generation) (*looked, error) {
-	c, err := document(ctx, p.Registry.Source(), g.tag(), oci.TypeFleetIndex, maxIndex)
+// Past reads the root of a generation, and verifies it by the operators of a policy.
+func (r *Reader) Past(ctx context.Context, policy Policy, g Generation) (*Past, error) {
+	c, err := Document(ctx, r.Registry.Source(), g.Tag(), oci.TypeFleetIndex, maxIndex)
 	if errors.Is(err, oci.ErrNotFound) {
-		return nil, hint("caisson history lists them; prune removes old ones", "generation %s %w", g, errNotKept)
+		return nil, cli.Hint("caisson history lists them; prune removes old ones", "generation %s %w", g, ErrNotKept)
 	}
 	if err != nil {
 		return nil, err
 	}
 	l := &looked{candidate: c, policy: policy, past: g}
-	if err := p.allRules().past.Run(l); err != nil {
-		return nil, fmt.Errorf("fleet:%s: %w", g.tag(), err)
+	if err := r.allRules().past.Run(l); err != nil {
+		return nil, fmt.Errorf("fleet:%s: %w", g.Tag(), err)
 	}
-	return l, nil
+	return &Past{g, l.index, c, l.said, r.openIndex(l.index)}, nil
 }
 
 // Row returns what a node had, and whether it was published.
@@ -154,12 +157,12 @@ func (s *Past) Nodes(ctx context.Context) (index.Rows, error) { return s.index.A
 // Content reads an overlay of any generation. A verified row vouches for it.
 func (f *Fleet) Content(ctx context.Context, node string, c spec.Content) (*spec.Overlay, error) {
 	o, err := f.content(ctx, node, c)
-	return o, ofNode(node, err)
+	return o, index.OfNode(node, err)
 }
 
-// stored reads the document of an overlay of any generation.
-func (f *Fleet) stored(ctx context.Context, c spec.Content) ([]byte, error) {
-	doc, err := oci.ReadBlob(ctx, f.p.Registry.Source(), oci.RepoNode,
+// Stored reads the document of an overlay of any generation.
+func (f *Fleet) Stored(ctx context.Context, c spec.Content) ([]byte, error) {
+	doc, err := oci.ReadBlob(ctx, f.r.Registry.Source(), oci.RepoNode,
 		oci.Descriptor{MediaType: oci.TypeOverlay, Digest: c.Overlay, Size: c.Size}, oci.MaxOverlay)
 	if err != nil {
 		err = fmt.Errorf("overlay of generation %d: %w", c.Generation, err)
@@ -168,7 +171,7 @@ func (f *Fleet) stored(ctx context.Context, c spec.Content) ([]byte, error) {
 }
 
 func (f *Fleet) content(ctx context.Context, node string, c spec.Content) (*spec.Overlay, error) {
-	doc, err := f.stored(ctx, c)
+	doc, err := f.Stored(ctx, c)
 	if err != nil {
 		return nil, err
 	}
@@ -176,60 +179,10 @@ func (f *Fleet) content(ctx context.Context, node string, c spec.Content) (*spec
 	if err := spec.Decode(doc, &o); err != nil {
 		return nil, fmt.Errorf("overlay of generation %d: %w", c.Generation, err)
 	}
-	if o.Node != node || o.Fleet != f.v.policy.Fleet || o.Layer != c.Layer {
+	if o.Node != node || o.Fleet != f.v.Policy.Fleet || o.Layer != c.Layer {
 		return nil, refusal.New(refusal.Contradiction, "overlay %s is for node %q, fleet %q, layer %s", c.Overlay, o.Node, o.Fleet, o.Layer)
 	}
 	return &o, nil
-}
-
-// aged is a secret of which nodes would get another value than they have, or none.
-type aged struct {
-	name     string
-	replaced bool // it was sealed to another recipient than the node has now, or is accepted with
-}
-
-// noteSecrets notes which secrets of an overlay are not those that a node has now.
-func (e *editing) noteSecrets(ctx context.Context, w *work, o *spec.Overlay) error {
-	if len(o.Secrets) == 0 || e.h.OldSecrets {
-		return nil
-	}
-	looked, err := e.overlay(ctx, w.name)
-	if err != nil {
-		return err
-	}
-	accepted := func(to string) bool { return e.h.Recipients == nil || e.h.Recipients[w.name] == to }
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	for _, s := range o.Secrets {
-		now := looked.overlay.Secret(s.Name)
-		if now != nil && *now == s && accepted(s.To) {
-			continue
-		}
-		if e.older == nil {
-			e.older = map[aged][]string{}
-		}
-		one := aged{s.Name, now != nil && now.To != s.To || !accepted(s.To)}
-		e.older[one] = append(e.older[one], w.name)
-	}
-	return nil
-}
-
-// olderSecrets refuses what would bring secrets back.
-func olderSecrets(older map[aged][]string) error {
-	if len(older) == 0 {
-		return nil
-	}
-	var lines []string
-	for one, nodes := range older {
-		what := "would be an older one:"
-		if one.replaced {
-			what = "was sealed to a recipient that no longer belongs to"
-		}
-		slices.SortFunc(nodes, plain.Natural)
-		lines = append(lines, fmt.Sprintf("secret %s %s %s", one.name, what, plain.Some(nodes, 5)))
-	}
-	slices.Sort(lines)
-	return hint("--old-secrets publishes them all the same; 'caisson publish' seals the present ones", "%s", strings.Join(lines, "; "))
 }
 
 // times are the clocks that a time of issue is compared with.
@@ -268,22 +221,54 @@ func timeGoesOn(t *times) error {
 	return nil
 }
 
-// now returns the time behind a wait. It never goes back.
-func (p *Publisher) now() time.Time {
-	if p.Clock == nil {
-		return p.Now
-	}
-	return latest(p.Now, p.Clock())
-}
-
-// issueTime returns the time to sign: now, or a second after the newest that is
-// published, so that what is newer always has the later date.
-func (f *Fleet) issueTime(ctx context.Context) (time.Time, error) {
-	p, v := f.p, f.v
-	date, _ := p.Registry.Date(ctx) // zero when it has none
-	t := &times{now: p.now(), registry: date, newest: v.newest}
-	if err := p.allRules().clock.Run(t); err != nil {
+// IssueTime returns the time to sign by a clock that says now: that, or a second after the newest
+// that is published, so that what is newer always has the later date.
+func (f *Fleet) IssueTime(ctx context.Context, now time.Time) (time.Time, error) {
+	date, _ := f.r.Registry.Date(ctx) // zero when it has none
+	t := &times{now: now, registry: date, newest: f.v.newest}
+	if err := f.r.allRules().clock.Run(t); err != nil {
 		return time.Time{}, err
 	}
-	return latest(t.now, v.newest.Add(time.Second)), nil
+	return latest(t.now, f.v.newest.Add(time.Second)), nil
 }
+
+// Foreign reports whether a generation is one that a revocation did not know.
+func (f *Fleet) Foreign(g Generation) bool {
+	return slices.ContainsFunc(f.root().Foreign, func(s spec.Span) bool {
+		return g.Epoch == s.Epoch && s.From <= g.Number && g.Number <= s.To
+	})
+}
+
+// PastOf is [Fleet.Past] also of what only keys signed that count no more; proven is false
+// then: it can be looked at, and rejected. It says who signed.
+func (f *Fleet) PastOf(ctx context.Context, g Generation) (past *Past, by []string, proven bool, err error) {
+	versions, err := f.v.Policy.Versions()
+	if err != nil {
+		return nil, nil, false, err
+	}
+	past, err = f.r.Past(ctx, f.v.Policy, g)
+	proven = err == nil
+	var operators []sign.Verifier
+	for _, of := range versions {
+		of.Fleet = f.v.Policy.Fleet
+		if refusal.OfKeys(err) {
+			if old, wrong := f.r.Past(ctx, of, g); wrong == nil {
+				past, err = old, nil
+			}
+		}
+		operators = append(operators, of.Operator...)
+	}
+	if err != nil {
+		return nil, nil, false, err
+	}
+	for _, b := range past.Candidate.Bundles {
+		said, err := sign.VerifyFleet([][]byte{b}, operators, 1, oci.Digest(past.Candidate.Document), sign.PredicateIndex)
+		if err == nil && !slices.Contains(by, said.Keys[0]) {
+			by = append(by, said.Keys[0])
+		}
+	}
+	return past, by, proven, nil
+}
+
+// Revoked reports whether a key is never accepted again.
+func (f *Fleet) Revoked(id string) bool { return slices.Contains(f.v.Policy.Revoked(), id) }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package publish
+package published_test
 
 import (
 	"crypto"
@@ -15,7 +15,9 @@ import (
 	"time"
 
 	"github.com/caisson-os/caisson/builder/release"
-	"github.com/caisson-os/caisson/internal/check"
+	"github.com/caisson-os/caisson/fleet/prune"
+	"github.com/caisson-os/caisson/fleet/publish"
+	"github.com/caisson-os/caisson/fleet/published"
 	"github.com/caisson-os/caisson/oci"
 	"github.com/caisson-os/caisson/oci/registry"
 	"github.com/caisson-os/caisson/oci/sign"
@@ -60,7 +62,7 @@ type history struct {
 	dir     string
 	memory  string
 	keys    map[string]*ecdsa.PrivateKey
-	policy  Policy
+	policy  published.Policy
 	stages  map[string]map[string]string // stage → repository:tag → digest
 	layers  map[string]string            // stage → digest of its layer
 	lastRun time.Time
@@ -74,13 +76,13 @@ func (h *history) signers(names ...string) (out []crypto.Signer) {
 	return out
 }
 
-func (h *history) publisher(t testing.TB, ref string, m *Memory, now time.Time) *Publisher {
+func (h *history) publisher(t testing.TB, ref string, m *published.Memory, now time.Time) *publish.Publisher {
 	t.Helper()
 	r, err := registry.Open(ref, registry.Options{PlainHTTP: true})
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &Publisher{Registry: r, Signers: h.signers("operator", "second"), Memory: m, Now: now, Say: t.Logf, Trust: &h.policy}
+	return &publish.Publisher{Reader: published.Reader{Registry: r, Signers: h.signers("operator", "second"), Memory: m, Now: now, Say: t.Logf, Trust: &h.policy}}
 }
 
 func must(t testing.TB, err error) {
@@ -106,34 +108,34 @@ func makeHistory(t testing.TB) *history {
 		}
 		return out
 	}
-	h.policy = Policy{Site: true, Fleet: "metal-a", Operator: pub("operator", "second"), Release: pub("release"), Epoch: pub("epoch"), Threshold: 2, Lifetime: 30 * 24 * time.Hour}
-	m, err := OpenMemory(h.memory)
+	h.policy = published.Policy{Site: true, Fleet: "metal-a", Operator: pub("operator", "second"), Release: pub("release"), Epoch: pub("epoch"), Threshold: 2, Lifetime: 30 * 24 * time.Hour}
+	m, err := published.OpenMemory(h.memory)
 	must(t, err)
-	now := start
-	step := func(stage string, f func(p *Publisher) error) {
+	now := time.Date(2026, 11, 1, 0, 0, 0, 0, time.UTC)
+	step := func(stage string, f func(p *publish.Publisher) error) {
 		p := h.publisher(t, "oci:"+h.dir, m, now)
 		must(t, f(p))
 		h.stages[stage] = h.tags(t)
 		h.lastRun = now
 		now = now.Add(24 * time.Hour)
 	}
-	step("first", func(p *Publisher) error {
+	step("first", func(p *publish.Publisher) error {
 		h.layers["first"] = h.release(t, p, "1", "2026-10-01T00:00:00Z", "metal-a", "metal-a", true)
-		return h.publish(t, p, "current", "10", Options{})
+		return h.publish(t, p, "current", "10", publish.Options{})
 	})
-	step("rejecting", func(p *Publisher) error {
-		_, err := p.Refresh(t.Context(), Lists{Unseen: true, Reject: []string{oci.Digest([]byte("bad"))}})
+	step("rejecting", func(p *publish.Publisher) error {
+		_, err := p.Refresh(t.Context(), publish.Lists{Unseen: true, Reject: []string{oci.Digest([]byte("bad"))}})
 		return err
 	})
-	step("last", func(p *Publisher) error {
+	step("last", func(p *publish.Publisher) error {
 		h.layers["last"] = h.release(t, p, "2", "2026-10-20T00:00:00Z", "metal-a", "metal-a", true)
-		return h.publish(t, p, "current", "20", Options{Epoch: 1, EpochKey: h.keys["epoch"]})
+		return h.publish(t, p, "current", "20", publish.Options{Epoch: 1, EpochKey: h.keys["epoch"]})
 	})
 	return h
 }
 
 // release pushes a layer that holds nothing, and makes it current.
-func (h *history) release(t testing.TB, p *Publisher, version, created, fleet, stated string, signed bool) string {
+func (h *history) release(t testing.TB, p *publish.Publisher, version, created, fleet, stated string, signed bool) string {
 	t.Helper()
 	config, err := spec.Encode(spec.Layer{APIVersion: spec.APIVersion, Kind: spec.KindLayer, Fleet: fleet, Version: version, Variant: "default", Arch: "amd64", Created: created, Images: []spec.Image{}})
 	must(t, err)
@@ -155,20 +157,20 @@ func (h *history) release(t testing.TB, p *Publisher, version, created, fleet, s
 }
 
 // publish is what the verb does: resolve the layer, compile, publish.
-func (h *history) publish(t testing.TB, p *Publisher, layer, value string, o Options) error {
+func (h *history) publish(t testing.TB, p *publish.Publisher, layer, value string, o publish.Options) error {
 	layers, err := p.Layers(t.Context(), h.policy, layer)
 	if err != nil {
 		return err
 	}
 	o.LayerNamed = oci.ValidDigest(layer)
-	var nodes []Node
+	var nodes []publish.Node
 	for i := range 2 {
 		doc := &spec.Overlay{
 			Core: spec.Core{APIVersion: spec.APIVersion, Kind: spec.KindOverlay, Fleet: "metal-a", Node: fmt.Sprintf("n%d", i), Layer: layers[0].Digest, Variant: "default",
 				Match: spec.Match{MACs: []string{fmt.Sprintf("52:54:00:00:00:%02x", i)}}},
 			Items: spec.Items{Sysctl: []spec.Sysctl{{Key: "vm/swappiness", Value: value}}},
 		}
-		nodes = append(nodes, Node{Name: doc.Node, Match: doc.Match, Layer: doc.Layer, Doc: func() ([]byte, error) { return spec.Encode(doc) }})
+		nodes = append(nodes, publish.Node{Name: doc.Node, Match: doc.Match, Layer: doc.Layer, Doc: func() ([]byte, error) { return spec.Encode(doc) }})
 	}
 	_, err = p.Publish(t.Context(), h.policy, nodes, o)
 	return err
@@ -204,7 +206,7 @@ func (h *history) copyOf(t testing.TB) *history {
 }
 
 // run does a row's attack and then its verb, under the rules.
-func (h *history) run(t testing.TB, row attackRow, r rules) error {
+func (h *history) run(t testing.TB, row attackRow, rules *published.Rules) error {
 	t.Helper()
 	h = h.copyOf(t)
 	after := time.Hour
@@ -217,7 +219,7 @@ func (h *history) run(t testing.TB, row attackRow, r rules) error {
 	evil := h.publisher(t, "oci:"+h.dir, nil, h.lastRun.Add(min(after, time.Hour)/2))
 	h.attack(t, evil, row)
 
-	m, err := OpenMemory(h.memory)
+	m, err := published.OpenMemory(h.memory)
 	must(t, err)
 	if row.Memory == "none" {
 		m = nil
@@ -234,7 +236,8 @@ func (h *history) run(t testing.TB, row attackRow, r rules) error {
 		now, row.Memory = time.Now().Add(365*24*time.Hour), "none"
 	}
 	p := h.publisher(t, ref, m, now.Truncate(time.Second))
-	p.rules, p.AcceptExpired = &r, row.Skew
+	p.AcceptExpired = row.Skew
+	p.Obey(rules)
 	if row.Sign != nil {
 		p.Signers = h.signers(row.Sign...)
 	}
@@ -249,19 +252,19 @@ func (h *history) run(t testing.TB, row attackRow, r rules) error {
 	}
 	switch row.Verb {
 	case "publish":
-		return h.publish(t, p, layer, "30", Options{})
+		return h.publish(t, p, layer, "30", publish.Options{})
 	case "pin":
-		_, err := p.Pin(t.Context(), Hold{Nodes: []string{"n0"}}, layer)
+		_, err := p.Pin(t.Context(), publish.Hold{Nodes: []string{"n0"}}, layer)
 		return err
 	case "rollback":
-		_, err := p.Rollback(t.Context(), Hold{Nodes: []string{"n0"}}, row.To)
+		_, err := p.Rollback(t.Context(), publish.Hold{Nodes: []string{"n0"}}, row.To)
 		return err
 	case "refresh":
-		_, err := p.Refresh(t.Context(), Lists{})
+		_, err := p.Refresh(t.Context(), publish.Lists{})
 		return err
 	case "prune":
 		p.Trust = &h.policy
-		_, err := p.Prune(t.Context(), Keep{}, true)
+		_, err := prune.Run(t.Context(), &p.Reader, p.Alone, prune.Keep{}, true)
 		return err
 	case "layers":
 		_, err := p.Layers(t.Context(), h.policy, layer)
@@ -271,7 +274,7 @@ func (h *history) run(t testing.TB, row attackRow, r rules) error {
 	return nil
 }
 
-func (h *history) attack(t testing.TB, p *Publisher, row attackRow) {
+func (h *history) attack(t testing.TB, p *publish.Publisher, row attackRow) {
 	t.Helper()
 	ctx := t.Context()
 	for tag, stage := range row.Serve {
@@ -319,7 +322,7 @@ func (h *history) attack(t testing.TB, p *Publisher, row attackRow) {
 }
 
 // words are what edits may name: digests in the row of node n0.
-func (h *history) words(t testing.TB, p *Publisher) map[string]string {
+func (h *history) words(t testing.TB, p *publish.Publisher) map[string]string {
 	root := rootOf(t, p, "index")
 	if len(root.Shards) == 0 {
 		t.Fatal("the index has no shards")
@@ -328,20 +331,22 @@ func (h *history) words(t testing.TB, p *Publisher) map[string]string {
 	return map[string]string{"{manifest}": n.Manifest, "{overlay}": n.Overlay, "{layer}": n.Layer, "{shard}": root.Shards[0].Manifest, "{zero}": "sha256:" + strings.Repeat("0", 64)}
 }
 
-func rootOf(t testing.TB, p *Publisher, tag string) (root spec.FleetIndex) {
+func rootOf(t testing.TB, p *publish.Publisher, tag string) spec.FleetIndex {
 	t.Helper()
-	c, err := document(t.Context(), p.Registry.Source(), tag, oci.TypeFleetIndex, maxIndex)
+	root, err := published.ReadRoot(t.Context(), p.Registry.Source(), tag)
 	must(t, err)
-	must(t, spec.Decode(c.Document, &root))
 	return root
 }
 
 // shardOf reads the only shard of an index.
-func shardOf(t testing.TB, p *Publisher, tag string) (shard spec.FleetShard) {
+func shardOf(t testing.TB, p *publish.Publisher, tag string) (shard spec.FleetShard) {
 	t.Helper()
-	l := &lookedShard{root: rootOf(t, p, tag)}
-	must(t, p.readShard(t.Context(), l))
-	must(t, spec.Decode(l.document, &shard))
+	src := p.Registry.Source()
+	resp, err := src.Manifest(t.Context(), oci.RepoNode, rootOf(t, p, tag).Shards[0].Manifest, "")
+	must(t, err)
+	document, err := oci.ReadNamed(t.Context(), src, resp, oci.Artifact{Repo: oci.RepoNode, Type: oci.TypeFleetShard, Limit: 1 << 20})
+	must(t, err)
+	must(t, spec.Decode(document, &shard))
 	return shard
 }
 
@@ -361,14 +366,14 @@ func apply(t testing.TB, text string, edits []attack.Edit, words map[string]stri
 }
 
 // forge replaces a document of the fleet.
-func (h *history) forge(t testing.TB, p *Publisher, f forged, words map[string]string) {
+func (h *history) forge(t testing.TB, p *publish.Publisher, f forged, words map[string]string) {
 	t.Helper()
 	_, tag, _ := strings.Cut(f.Tag, ":")
 	kind, predicate := oci.TypeFleetIndex, sign.PredicateIndex
 	if tag == "current" {
 		kind, predicate = oci.TypeFleet, sign.PredicateFleet
 	}
-	c, err := document(t.Context(), p.Registry.Source(), tag, kind, maxIndex)
+	c, err := published.Document(t.Context(), p.Registry.Source(), tag, kind, 1<<20)
 	must(t, err)
 	text := string(c.Document)
 	if len(f.Shard) > 0 {
@@ -376,7 +381,9 @@ func (h *history) forge(t testing.TB, p *Publisher, f forged, words map[string]s
 		must(t, err)
 		forged := oci.Describe(oci.TypeFleetShard, []byte(apply(t, string(shard), f.Shard, words)))
 		must(t, p.Registry.PutData(t.Context(), oci.RepoNode, forged))
-		digest, err := p.putShardManifest(t.Context(), forged, nil)
+		raw := oci.Encode(oci.Manifest{SchemaVersion: 2, MediaType: oci.MediaTypeManifest, ArtifactType: oci.TypeFleetShard,
+			Config: oci.Describe(oci.MediaTypeEmpty, oci.Empty).Bare(), Layers: []oci.Descriptor{forged.Bare()}})
+		digest, err := p.Registry.PutManifest(t.Context(), oci.RepoNode, oci.MediaTypeManifest, raw, release.KeepTag(oci.Digest(raw)))
 		must(t, err)
 		text = apply(t, text, []attack.Edit{{Old: rootOf(t, p, tag).Shards[0].Manifest, New: digest}}, nil)
 	}
@@ -398,12 +405,21 @@ func (h *history) forge(t testing.TB, p *Publisher, f forged, words map[string]s
 	if f.Fleet != "" {
 		fleet = f.Fleet
 	}
-	_, err = q.putFleet(t.Context(), fleet, statement{[]byte(text), []string{tag}, kind, predicate, h.policy.Lifetime}, c.Bundles...)
+	said := sign.FleetPredicate{Fleet: fleet, IssuedAt: q.Now, Expires: q.Now.Add(h.policy.Lifetime)}
+	fresh, err := sign.Each(q.Signers, func(by crypto.Signer) ([]byte, error) {
+		return sign.SignFleet(by, oci.Digest([]byte(text)), predicate, said)
+	})
+	must(t, err)
+	manifest, blobs := oci.DocumentManifest(kind, []byte(text), append(fresh, c.Bundles...)...)
+	for _, b := range blobs {
+		must(t, q.Registry.PutData(t.Context(), oci.RepoFleet, b))
+	}
+	_, err = q.Registry.PutManifest(t.Context(), oci.RepoFleet, oci.MediaTypeManifest, manifest, tag)
 	must(t, err)
 }
 
 // forgeOverlay pushes another overlay of node n0 and returns its manifest.
-func (h *history) forgeOverlay(t testing.TB, p *Publisher, f forged, words map[string]string) string {
+func (h *history) forgeOverlay(t testing.TB, p *publish.Publisher, f forged, words map[string]string) string {
 	t.Helper()
 	resp, err := p.Registry.Source().Manifest(t.Context(), oci.RepoNode, "n0", "")
 	must(t, err)
@@ -433,31 +449,12 @@ func TestAttacks(t *testing.T) {
 	for _, row := range attack.LoadClass[attackRow](t, "publisher") {
 		t.Run(row.Name, func(t *testing.T) {
 			var by string
-			err := h.run(t, row, whole.recorded(&by))
+			err := h.run(t, row, published.Recorded(&by))
 			if got := string(refusal.Of(err)); got != row.Code || by != row.Check || row.Code == "" && err != nil {
 				t.Errorf("%s: %v (%s by %q), want %q by %q", row.Verb, err, got, by, row.Code, row.Check)
 			}
 		})
 	}
-}
-
-// recorded returns the rules with a note of the check that refuses.
-func (r rules) recorded(by *string) rules {
-	return rules{record(r.absent, by), record(r.index, by), record(r.shard, by), record(r.current, by), record(r.overlay, by), record(r.layers, by), record(r.older, by), record(r.clock, by), record(r.past, by)}
-}
-
-func record[T any](l check.List[T], by *string) check.List[T] {
-	out := slices.Clone(l)
-	for i, c := range l {
-		out[i].OK = func(v T) error {
-			err := c.OK(v)
-			if err != nil {
-				*by = c.Name
-			}
-			return err
-		}
-	}
-	return out
 }
 
 // TestNoCheckIsVacuous takes each check away in turn: an attack that names it must
@@ -471,39 +468,19 @@ func TestNoCheckIsVacuous(t *testing.T) {
 		}
 		rows[row.Check] = append(rows[row.Check], row)
 	}
-	all := slices.Concat(whole.absent.Names(), whole.index.Names(), whole.shard.Names(), whole.current.Names(), whole.overlay.Names(), whole.layers.Names(), whole.older.Names(), whole.clock.Names(), whole.past.Names())
+	all := published.AllNames()
 	for _, name := range all {
 		t.Run(name, func(t *testing.T) {
 			if len(rows[name]) == 0 {
 				t.Fatal("no attack names it")
 			}
-			r := rules{whole.absent.Without(name), whole.index.Without(name), whole.shard.Without(name), whole.current.Without(name), whole.overlay.Without(name),
-				whole.layers.Without(name), whole.older.Without(name), whole.clock.Without(name), whole.past.Without(name)}
-			switch name { // what later checks read
-			case "index signature":
-				r.index = whole.index.With(name, func(l *looked) error {
-					l.said.Fleet, l.said.IssuedAt, l.said.Expires = "metal-a", l.p.Now, l.p.Now.Add(time.Hour)
-					return nil
-				})
-			case "index form":
-				r.index = whole.index.With(name, func(l *looked) error { return spec.Decode(l.candidate.Document, &l.index) })
-			case "past signature":
-				r.past = whole.past.With(name, func(l *looked) error {
-					l.said.Fleet = "metal-a"
-					return nil
-				})
-			case "past form":
-				r.past = whole.past.With(name, func(l *looked) error { return spec.Decode(l.candidate.Document, &l.index) })
-			case "shard form":
-				r.shard = whole.shard.With(name, func(l *lookedShard) error { return spec.Decode(l.document, &l.shard) })
-			case "current accepted":
+			switch name {
+			case "current accepted", "overlay accepted", "overlay form":
 				return // it puts there what the rest reads; trust's own rows take its checks away
-			case "overlay accepted", "overlay form":
-				return // likewise
 			}
 			var errs []error
 			for _, row := range rows[name] {
-				err := h.run(t, row, r)
+				err := h.run(t, row, published.Without(name))
 				if err == nil || strings.Contains(err.Error(), "this registry is read-only") { // the test's server
 					return
 				}

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package publish
+package published
 
 import (
 	"context"
@@ -29,8 +29,8 @@ func (p Policy) Versions() (all []Policy, err error) {
 	return all, nil
 }
 
-// withoutKeys returns the policy without some operators, and whether enough are left.
-func (p Policy) withoutKeys(ids []string) (Policy, bool) {
+// Without returns the policy without some operators, and whether enough are left.
+func (p Policy) Without(ids []string) (Policy, bool) {
 	p.Operator = slices.DeleteFunc(slices.Clone(p.Operator), func(k sign.Verifier) bool { return slices.Contains(ids, k.ID()) })
 	return p, len(p.Operator) >= p.Threshold
 }
@@ -42,7 +42,7 @@ func (p Policy) Released() (keys []sign.Verifier, err error) {
 	if err != nil {
 		return nil, err
 	}
-	revoked := p.revoked()
+	revoked := p.Revoked()
 	for _, of := range versions {
 		for _, k := range of.Release {
 			if !slices.Contains(revoked, k.ID()) && !slices.ContainsFunc(keys, func(o sign.Verifier) bool { return o.ID() == k.ID() }) {
@@ -53,8 +53,8 @@ func (p Policy) Released() (keys []sign.Verifier, err error) {
 	return keys, nil
 }
 
-// revoked returns the ids of keys that are never accepted again.
-func (p Policy) revoked() []string {
+// Revoked returns the ids of keys that are never accepted again.
+func (p Policy) Revoked() []string {
 	if p.Chain == nil {
 		return nil
 	}
@@ -68,10 +68,10 @@ func (p Policy) revoked() []string {
 // is. What keys signed that were revoked since, and no others, is not a floor: who stole them
 // could else keep every copy out, and what the fleet itself signed then is older than what
 // counts now.
-func (p *Publisher) Reached(ctx context.Context, policy Policy) (spec.Floor, Policy, error) {
-	q := *p
+func (r *Reader) Reached(ctx context.Context, policy Policy) (spec.Floor, Policy, error) {
+	q := *r
 	q.AcceptExpired = true
-	now, err := p.Follow(ctx, policy, false)
+	now, err := r.Follow(ctx, policy, false)
 	if err != nil {
 		return spec.Floor{}, now, err
 	}
@@ -79,11 +79,11 @@ func (p *Publisher) Reached(ctx context.Context, policy Policy) (spec.Floor, Pol
 	if err != nil {
 		return spec.Floor{}, now, err
 	}
-	revoked := now.revoked()
+	revoked := now.Revoked()
 	floor := func(versions []Policy) (spec.Floor, error) {
 		var first error
 		for _, by := range versions {
-			v, err := q.look(ctx, by, purpose{index: true})
+			v, err := q.look(ctx, by, Purpose{index: true})
 			if err == nil {
 				return (&Fleet{&q, v}).Floor(), nil
 			}
@@ -98,14 +98,14 @@ func (p *Publisher) Reached(ctx context.Context, policy Policy) (spec.Floor, Pol
 	}
 	var count []Policy
 	for _, by := range versions {
-		if by, enough := by.withoutKeys(revoked); enough {
+		if by, enough := by.Without(revoked); enough {
 			count = append(count, by)
 		}
 	}
 	f, err := floor(count)
 	if refusal.OfKeys(err) && len(revoked) > 0 {
 		if old, err := floor(versions); err == nil {
-			p.Say("%s: generation %d is signed by keys that were revoked, and by no others: it is replaced", p.Registry.Ref(), old.Generation)
+			r.Say("%s: generation %d is signed by keys that were revoked, and by no others: it is replaced", r.Registry.Ref(), old.Generation)
 			return spec.Floor{}, now, nil
 		}
 	}
@@ -115,7 +115,7 @@ func (p *Publisher) Reached(ctx context.Context, policy Policy) (spec.Floor, Pol
 // MayRelease refuses to sign layers by a key that no node takes any more: the site that is built
 // may be older than the version that revokes it.
 func (p Policy) MayRelease(by sign.Verifier) error {
-	if !slices.Contains(p.revoked(), by.ID()) {
+	if !slices.Contains(p.Revoked(), by.ID()) {
 		return nil
 	}
 	return cli.WithHint(refusal.New(refusal.UnknownKey, "version %d of the keys revokes the release key %s", p.Chain.Version(), by.ID()),

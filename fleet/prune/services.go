@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package publish
+package prune
 
 import (
 	"context"
@@ -10,7 +10,8 @@ import (
 	"maps"
 	"slices"
 
-	"github.com/caisson-os/caisson/internal/digest"
+	"github.com/caisson-os/caisson/builder/release"
+	"github.com/caisson-os/caisson/fleet/published"
 	"github.com/caisson-os/caisson/oci"
 	"github.com/caisson-os/caisson/spec"
 )
@@ -63,9 +64,9 @@ func (n *needs) pruneServices(ctx context.Context, keep bool) ([]PrunedService, 
 	}
 	for _, of := range slices.Sorted(maps.Keys(n.overlays)) {
 		o := n.overlays[of]
-		data, err := oci.ReadBlob(ctx, n.p.Registry.Source(), oci.RepoNode,
+		data, err := oci.ReadBlob(ctx, n.in.Registry.Source(), oci.RepoNode,
 			oci.Descriptor{MediaType: oci.TypeOverlay, Digest: of, Size: o.size}, oci.MaxOverlay)
-		if isNotFound(err) {
+		if errors.Is(err, oci.ErrNotFound) {
 			continue
 		}
 		if err == nil {
@@ -76,7 +77,7 @@ func (n *needs) pruneServices(ctx context.Context, keep bool) ([]PrunedService, 
 		}
 	}
 	for _, tag := range tags {
-		image, ok := ImageOf(tag)
+		image, ok := published.ImageOf(tag)
 		if !ok {
 			continue // nobody's business
 		}
@@ -94,7 +95,7 @@ func (n *needs) pruneServices(ctx context.Context, keep bool) ([]PrunedService, 
 // removeKept removes the manifest that keeps an image or a loader, not only its name: what it
 // keeps goes with it.
 func (n *needs) removeKept(ctx context.Context, repo, tag string) error {
-	resp, err := n.p.Registry.Source().Manifest(ctx, repo, tag, "")
+	resp, err := n.in.Registry.Source().Manifest(ctx, repo, tag, "")
 	if err == nil {
 		err = n.removal.Delete(ctx, repo, resp.Digest)
 	}
@@ -104,11 +105,32 @@ func (n *needs) removeKept(ctx context.Context, repo, tag string) error {
 	return err
 }
 
-// ImageOf returns the digest of the image that a tag of the services' repository keeps.
-func ImageOf(tag string) (string, bool) {
-	if !IsShard(tag) { // both are spelled alike
-		return "", false
+// pruneLoaders removes the loaders that fleet:current does not name. It verifies nothing, as
+// all of [needs]: a forged document can keep a loader, never remove one that is named.
+func (n *needs) pruneLoaders(ctx context.Context) error {
+	tags, err := n.tags(ctx, oci.RepoLoader, "loaders")
+	if err != nil || len(tags) == 0 {
+		return err
 	}
-	of := digest.FromHex(tag[len(keepPrefix):])
-	return of, digest.Valid(of)
+	c, err := published.Document(ctx, n.in.Registry.Source(), "current", oci.TypeFleet, oci.MaxFleet)
+	if errors.Is(err, oci.ErrNotFound) {
+		return nil // nobody publishes here
+	}
+	if err != nil {
+		return err
+	}
+	var current spec.Fleet
+	if _, err := spec.DecodeKnown(c.Document, &current); err != nil {
+		return fmt.Errorf("fleet:current: %w", err)
+	}
+	for _, tag := range tags {
+		if !published.IsShard(tag) || slices.ContainsFunc(current.Loaders,
+			func(l spec.Loader) bool { return release.KeepTag(l.Manifest) == tag }) {
+			continue
+		}
+		if err := n.removeKept(ctx, oci.RepoLoader, tag); err != nil {
+			return fmt.Errorf("remove loader:%s: %w", tag, err)
+		}
+	}
+	return nil
 }

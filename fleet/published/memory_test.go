@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package publish
+package published
 
 import (
 	"errors"
@@ -133,7 +133,7 @@ func TestTwoRememberOnePlace(t *testing.T) {
 	if got, _ := a.At("p"); !reflect.DeepEqual(got, begun) {
 		t.Errorf("after a number that was given out: %+v, want %+v", got, begun)
 	}
-	if err := b.again(); err != nil {
+	if err := b.Again(); err != nil {
 		t.Fatal(err)
 	}
 	if got, _ := b.At("p"); !reflect.DeepEqual(got, begun) {

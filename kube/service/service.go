@@ -2,7 +2,7 @@
 
 // Package service asks the fleet's service, which nodes report to: how they are, and which
 // wait to be drained. It is a client of the API that 'caisson fleet serve' describes at
-// /openapi.json, and no answer of it commands a node.
+// /openapi.json, and no answer of it commands a node. [Mirror] shows in a cluster what it says of nodes.
 package service
 
 import (

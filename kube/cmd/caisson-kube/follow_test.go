@@ -16,12 +16,12 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/caisson-os/caisson/fleet/view"
-	"github.com/caisson-os/caisson/kube/nodes"
+	"github.com/caisson-os/caisson/kube/service"
 )
 
 // rows are those of a fleet's service.
 type rows struct {
-	nodes.Source
+	service.Source
 	n int
 }
 
@@ -63,7 +63,7 @@ func TestPace(t *testing.T) {
 		o := options{pace: pace}
 		ctx, stop := context.WithCancel(t.Context())
 		var wg sync.WaitGroup
-		mirrors := o.mirrors(nodes.Mirror{Client: w, Reader: w, Conditions: true, Wrote: func(string, string) {}}, map[string]nodes.Source{"metal-a": rows{n: many}, "metal-b": rows{n: many}, "metal-c": rows{n: many}})
+		mirrors := o.mirrors(service.Mirror{Client: w, Reader: w, Conditions: true, Wrote: func(string, string) {}}, map[string]service.Source{"metal-a": rows{n: many}, "metal-b": rows{n: many}, "metal-c": rows{n: many}})
 		for _, m := range mirrors {
 			wg.Go(func() { _ = m.Copy(ctx) }) // it is stopped in the middle
 		}

@@ -40,7 +40,6 @@ import (
 	"github.com/caisson-os/caisson/fleet/analysis"
 	"github.com/caisson-os/caisson/fleet/report"
 	"github.com/caisson-os/caisson/kube/drain"
-	"github.com/caisson-os/caisson/kube/nodes"
 	"github.com/caisson-os/caisson/kube/service"
 	"github.com/caisson-os/caisson/kube/sites"
 	"github.com/caisson-os/caisson/oci/keychain"
@@ -355,7 +354,7 @@ func (o *options) open(ref string) (*registry.Registry, error) {
 // follow adds what is done for each fleet whose service is known, and returns these by their
 // namespaces.
 func (o *options) follow(mgr ctrl.Manager, r *sites.Reconciler, seen *metrics) (map[string]*service.Client, error) {
-	services, sources := map[string]*service.Client{}, map[string]nodes.Source{}
+	services, sources := map[string]*service.Client{}, map[string]service.Source{}
 	fleets, err := named(o.fleets, "fleet", "URL")
 	if err != nil {
 		return nil, err
@@ -368,7 +367,7 @@ func (o *options) follow(mgr ctrl.Manager, r *sites.Reconciler, seen *metrics) (
 		services[namespace], sources[namespace] = s, s
 	}
 	events := mgr.GetEventRecorder("caisson-kube")
-	for _, m := range o.mirrors(nodes.Mirror{Client: mgr.GetClient(), Reader: mgr.GetAPIReader(), Events: events,
+	for _, m := range o.mirrors(service.Mirror{Client: mgr.GetClient(), Reader: mgr.GetAPIReader(), Events: events,
 		Wrote: seen.Wrote, Conditions: o.conditions}, sources) {
 		if err := mgr.Add(m); err != nil {
 			return nil, err
@@ -397,7 +396,7 @@ func (o *options) follow(mgr ctrl.Manager, r *sites.Reconciler, seen *metrics) (
 
 // mirrors are those of all fleets, made of what they have in common. What an API server has to
 // take from this process is bounded for all of them together.
-func (o *options) mirrors(common nodes.Mirror, sources map[string]nodes.Source) (out []*nodes.Mirror) {
+func (o *options) mirrors(common service.Mirror, sources map[string]service.Source) (out []*service.Mirror) {
 	common.Pace = rate.NewLimiter(rate.Limit(o.pace), 1)
 	common.Settle, common.Every, common.Check, common.Now = 5*time.Second, time.Minute, 10*time.Minute, time.Now
 	for _, namespace := range slices.Sorted(maps.Keys(sources)) {

@@ -1,11 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package nodes shows a fleet's nodes as objects: a FleetNode for each, in the cluster or
-// not, and on a Node of the same name the condition caisson.dev/Configured.
-//
-// It copies what the fleet's service says, so many objects a second, and only what is not
-// there yet. Nothing reads these objects to decide anything.
-package nodes
+package service
 
 import (
 	"cmp"
@@ -32,7 +27,6 @@ import (
 
 	"github.com/caisson-os/caisson/fleet/view"
 	"github.com/caisson-os/caisson/kube/object"
-	"github.com/caisson-os/caisson/kube/service"
 	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/spec/site/cluster"
 )
@@ -47,7 +41,11 @@ type Source interface {
 	Operations(ctx context.Context, node string) ([]spec.OperationStatus, error)
 }
 
-// Mirror keeps the objects of one fleet.
+// Mirror shows a fleet's nodes as objects: a FleetNode for each, in the cluster or not, and on a Node of
+// the same name the condition caisson.dev/Configured.
+//
+// It copies what the fleet's service says, so many objects a second, and only what is not there yet.
+// Nothing reads these objects to decide anything.
 type Mirror struct {
 	Client     client.Client // reads Nodes from memory
 	Reader     client.Reader // reads FleetNodes now and then: they need not be kept
@@ -76,7 +74,7 @@ func (*Mirror) NeedLeaderElection() bool { return true }
 
 // Start copies until ctx ends.
 func (m *Mirror) Start(ctx context.Context) error {
-	service.Follow(ctx, m.Source.Changes(ctx, m.Settle), m.Settle, m.Every, func() {
+	Follow(ctx, m.Source.Changes(ctx, m.Settle), m.Settle, m.Every, func() {
 		if err := m.Copy(ctx); err != nil && ctx.Err() == nil {
 			log.FromContext(ctx).Error(err, "copy the fleet's nodes", "namespace", m.Namespace)
 		}

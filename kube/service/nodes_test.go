@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package nodes
+package service
 
 import (
 	"context"
@@ -24,7 +24,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/caisson-os/caisson/fleet/view"
-	"github.com/caisson-os/caisson/kube/service"
 	"github.com/caisson-os/caisson/kube/test/kubetest"
 	"github.com/caisson-os/caisson/spec"
 )
@@ -103,7 +102,7 @@ func (f roundTripper) RoundTrip(req *http.Request) (*http.Response, error) { ret
 
 func mirror(t *testing.T, c client.Client, f *fleet, events *recorded) *Mirror {
 	t.Helper()
-	s, err := service.New(f.url, "", nil)
+	s, err := New(f.url, "", nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -277,9 +276,9 @@ func TestManyRows(t *testing.T) {
 	}
 }
 
-// TestStolenServiceSaysTooMuch: what is written of a node stays short, and an Event is one that the API
+// TestStolenServiceIsShownInBounds: what is written of a node stays short, and an Event is one that the API
 // server takes, whatever the service says.
-func TestStolenServiceSaysTooMuch(t *testing.T) {
+func TestStolenServiceIsShownInBounds(t *testing.T) {
 	c := kubetest.Start(t)
 	c.Namespace(t, "metal-a")
 	f := newFleet(t, 1)

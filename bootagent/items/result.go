@@ -189,10 +189,7 @@ func (r *Result) Age(last []spec.Drift, now time.Time, up time.Duration) {
 		deferred  bool
 	}
 	keyOf := func(d spec.Drift) key { return key{d.Item, d.Key, d.Action == spec.ActionDefer} }
-	before := map[key]spec.Drift{}
-	for _, d := range last {
-		before[keyOf(d)] = d
-	}
+	before := plain.Map(last, func(d spec.Drift) (key, spec.Drift) { return keyOf(d), d })
 	late := map[string]error{}
 	for n := range r.Drift {
 		d := &r.Drift[n]
@@ -247,10 +244,7 @@ func (r *Result) Explain(last []spec.ItemStatus, drift []spec.Drift) {
 		}
 		return found
 	}
-	errs := map[string]string{}
-	for _, s := range last {
-		errs[s.Name] = s.Error
-	}
+	errs := plain.Map(last, func(s spec.ItemStatus) (name, text string) { return s.Name, s.Error })
 	for n := range r.Items {
 		s := &r.Items[n]
 		if s.Error != "" && errs[s.Name] != "" && maps.Equal(of(r.Drift, s.Name), of(drift, s.Name)) {

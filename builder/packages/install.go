@@ -27,11 +27,9 @@ import (
 
 // Wanted lists what apt is asked for by name: "name", "name=version" or "name/release".
 func Wanted(p spec.Packages) []string {
-	var names []string
-	for _, pkg := range p.Install {
-		names = append(names, plain.With(plain.With(pkg.Name, "=", pkg.Version), "/", pkg.From))
-	}
-	return names
+	return plain.Each(p.Install, func(pkg spec.Package) string {
+		return plain.With(plain.With(pkg.Name, "=", pkg.Version), "/", pkg.From)
+	})
 }
 
 // Names lists the same without versions.

@@ -143,10 +143,7 @@ func (i *Item) sweep() error {
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
-	wanted := map[string]bool{}
-	for _, w := range i.want {
-		wanted[i.script(w).dir] = true
-	}
+	wanted := plain.Map(i.want, func(w spec.Exec) (dir string, is bool) { return i.script(w).dir, true })
 	type old struct {
 		dir string
 		record

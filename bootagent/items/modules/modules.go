@@ -89,13 +89,8 @@ func Files(want *spec.Modules) []files.Want {
 	for _, name := range want.Blacklist {
 		fmt.Fprintf(&conf, "blacklist %s\n", name)
 	}
-	var out []files.Want
-	for _, f := range []spec.File{{Path: rules.ModulesLoadFile, Content: load.String()}, {Path: rules.ModprobeFile, Content: conf.String()}} {
-		if f.Content != "" {
-			out = append(out, files.Want{File: f})
-		}
-	}
-	return out
+	both := []spec.File{{Path: rules.ModulesLoadFile, Content: load.String()}, {Path: rules.ModprobeFile, Content: conf.String()}}
+	return plain.Pick(both, func(f spec.File) (files.Want, bool) { return files.Want{File: f}, f.Content != "" })
 }
 
 // Name implements item.Item.

@@ -305,10 +305,7 @@ func (i *Item) Restore(ctx context.Context, entries []item.Entry) error {
 	if i.systemd == nil {
 		return errors.Join(written.Restore(ctx, paths), i.journal.Forget(append(states, item.Entry{Item: Name, Key: reload})...))
 	}
-	var errs []error
-	for _, unit := range i.stopped(paths, states) {
-		errs = append(errs, i.to(ctx, unit, "stop", Active))
-	}
+	errs := plain.Each(i.stopped(paths, states), func(unit string) error { return i.to(ctx, unit, "stop", Active) })
 	if len(paths) > 0 {
 		errs = append(errs, i.remember(ctx, nil, true), written.Restore(ctx, paths))
 		pending = true

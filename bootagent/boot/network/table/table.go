@@ -56,10 +56,7 @@ func (t Table) Plain() bool {
 
 // Make returns the table of a machine, and what of its sources is left out.
 func Make(m Machine, b *spec.Bootstrap) (t Table, notes []string) {
-	names := map[string]string{}
-	for _, c := range m.Cards {
-		names[c.Name] = c.MAC
-	}
+	names := plain.Map(m.Cards, func(c Card) (name, mac string) { return c.Name, c.MAC })
 	line, any, notes := Parse(m.Words, names, m.Boot)
 	if any != "" || line.Interfaces != nil {
 		return Table{line, any, "the kernel's command line"}, notes

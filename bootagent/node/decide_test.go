@@ -24,8 +24,11 @@ func TestWhatANodeDecides(t *testing.T) {
 	m := newMachine(t)
 	m.enrolled()
 	var names []string
+	gathered := traces.Into()
 	o := session.Options{Root: m.root, Say: t.Logf, Decided: func(f *decide.Facts, s decide.Step) {
-		names = append(names, s.Name)
+		if names = append(names, s.Name); gathered != nil {
+			gathered(f, s)
+		}
 		if again := decide.Next(f); again != s {
 			t.Errorf("%+v, and %+v the second time", s, again)
 		}

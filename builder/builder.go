@@ -39,20 +39,20 @@ import (
 
 // Options are everything beside the recipe.
 type Options struct {
-	SiteDir  string         // directory that the recipe's file names are relative to
-	CacheDir string         // kept between builds
-	Agent    string         // static caisson-agent binary
-	Fast     bool           // weaker compression, for development
-	Ledger   []spec.Account // of the fleet, from [Settle], as this layer is to see it ([accounts.Leave])
-	Lock     *Lock          // packages to use; nil resolves again
-	Shared   []Lock         // of other variants, one of which may be for the same packages where Lock is not
-	Debs     string         // directory of kept packages: read, and written to
-	Unsigned []string       // packages of the lock that are taken though no archive signed them, see [apt.Store]
-	Again    bool           // every step is made anew, by programs that see another host name, see [Differ]
-	Private  []string       // files of the layer that may hold a private key
-	Boot     BootKey        // signs the kernel, and modules that are made for it; nil signs none
-	Written  [][]Text       // what nodes of the layer write over it, each set once: who reads a file is asked about it
-	Progress func(Event)    // may be nil
+	SiteDir  string          // directory that the recipe's file names are relative to
+	CacheDir string          // kept between builds
+	Agent    string          // static caisson-agent binary
+	Fast     bool            // weaker compression, for development
+	Ledger   []spec.Account  // of the fleet, from [Settle], as this layer is to see it ([accounts.Leave])
+	Lock     *packages.Lock  // packages to use; nil resolves again
+	Shared   []packages.Lock // of other variants, one of which may be for the same packages where Lock is not
+	Debs     string          // directory of kept packages: read, and written to
+	Unsigned []string        // packages of the lock that are taken though no archive signed them, see [apt.Store]
+	Again    bool            // every step is made anew, by programs that see another host name, see [Differ]
+	Private  []string        // files of the layer that may hold a private key
+	Boot     BootKey         // signs the kernel, and modules that are made for it; nil signs none
+	Written  [][]Text        // what nodes of the layer write over it, each set once: who reads a file is asked about it
+	Progress func(Event)     // may be nil
 
 	// OpenOCI opens an OCI image, REF@sha256:…, as one tar of its whole file
 	// system. Nil: there are no OCI bases.
@@ -72,7 +72,7 @@ type Result struct {
 	Layer   spec.Layer
 	Recipe  []byte         // encoded; Layer.Recipe is its digest
 	Blobs   []Blob         // every digest that Layer names
-	Lock    Lock           // what it was built from
+	Lock    packages.Lock  // what it was built from
 	Ledger  []spec.Account // the fleet's, for the layers that are built after it
 	Brought []spec.Account // accounts with numbers of people that the base and packages made
 	trees   []string       // of the steps
@@ -90,9 +90,9 @@ type Blob struct {
 type build struct {
 	options          Options
 	recipe           spec.Recipe
-	chosen           Lock       // the packages of this build
-	epoch, baseEpoch int64      // seconds: of the layer and its packages, of every other image
-	baseApt, apt     *apt.State // archives of the base, and of the packages above it
+	chosen           packages.Lock // the packages of this build
+	epoch, baseEpoch int64         // seconds: of the layer and its packages, of every other image
+	baseApt, apt     *apt.State    // archives of the base, and of the packages above it
 	store            *apt.Store
 	foreign          *foreign // a base that is not bootstrapped here, or nil
 	tmp              string
@@ -162,15 +162,15 @@ func (b *build) public() error {
 
 // Resolve says which package files a build would take now, for a lock. It needs
 // no root and builds nothing.
-func Resolve(ctx context.Context, recipe spec.Recipe, o Options) (Lock, error) {
+func Resolve(ctx context.Context, recipe spec.Recipe, o Options) (packages.Lock, error) {
 	o.Lock = nil
 	b := &build{options: o, recipe: recipe}
 	if err := Check(recipe); err != nil {
-		return Lock{}, err
+		return packages.Lock{}, err
 	}
 	release, err := b.open(ctx)
 	if err != nil {
-		return Lock{}, err
+		return packages.Lock{}, err
 	}
 	defer release()
 	err = b.resolve(ctx)

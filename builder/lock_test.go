@@ -15,6 +15,7 @@ import (
 	"testing"
 
 	"github.com/caisson-os/caisson/builder/apt"
+	"github.com/caisson-os/caisson/builder/packages"
 	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/test/golden"
 )
@@ -33,16 +34,16 @@ func TestLock(t *testing.T) {
 		t.Fatal(err)
 	}
 	name := filepath.Join(t.TempDir(), "caisson.lock")
-	file := LockFile{APIVersion: spec.APIVersion, Kind: LockKind, Variants: map[string]Lock{"default": first.Lock}}
+	file := packages.LockFile{APIVersion: spec.APIVersion, Kind: packages.LockKind, Variants: map[string]packages.Lock{"default": first.Lock}}
 	if err := file.Write(name); err != nil {
 		t.Fatal(err)
 	}
-	read, err := ReadLock(name)
+	read, err := packages.ReadLock(name)
 	if err != nil {
 		t.Fatal(err)
 	}
 	locked := read.Variants["default"]
-	build := func(recipe spec.Recipe, l Lock) (*Result, error) {
+	build := func(recipe spec.Recipe, l packages.Lock) (*Result, error) {
 		o := o
 		o.Lock = &l
 		return Build(context.Background(), recipe, "default", "1", o)
@@ -92,73 +93,10 @@ func TestLock(t *testing.T) {
 	}
 }
 
-func TestReadLock(t *testing.T) {
-	dir := t.TempDir()
-	if l, err := ReadLock(filepath.Join(dir, "none")); l != nil || err != nil {
-		t.Errorf("no lock: %v, %v", l, err)
-	}
-	for what, text := range map[string]string{"nothing": "", "cut": `{"kind":"LayerLock"`, "another kind": `{"kind":"Site"}`, "unknown key": `{"kind":"LayerLock","x":1}`} {
-		name := filepath.Join(dir, "lock")
-		if err := os.WriteFile(name, []byte(text), 0o644); err != nil {
-			t.Fatal(err)
-		}
-		if _, err := ReadLock(name); err == nil {
-			t.Errorf("%s: taken", what)
-		}
-	}
-}
-
-func TestCompareLocks(t *testing.T) {
-	deb := func(name, version string, size int64) apt.Deb {
-		return apt.Deb{Name: name, Version: version, Size: size, SHA256: name + version}
-	}
-	old := Lock{Base: []apt.Deb{deb("same", "1", 10), deb("up", "1", 10), deb("gone", "1", 10), deb("shadowed", "1", 10)}, Packages: []apt.Deb{deb("shadowed", "2", 20)}}
-	new := Lock{Base: []apt.Deb{deb("same", "1", 10), deb("up", "2", 15), deb("shadowed", "1", 10)}, Packages: []apt.Deb{deb("new", "1", 7), deb("shadowed", "2", 20)},
-		Tools: []apt.Deb{deb("tool", "1", 3)}}
-	got := fmt.Sprint(CompareLocks(old, new))
-	if want := "[{gone 1  -10} {new  1 7} {tool  1 3} {up 1 2 5}]"; got != want {
-		t.Errorf("got %s, want %s", got, want)
-	}
-}
-
-// A new date alone changes nothing; a new package leaves the base its date.
-func TestFollow(t *testing.T) {
-	release := func(date string) []apt.Release { return []apt.Release{{Suite: "s", Date: date}} }
-	one, two := apt.Deb{SHA256: "1"}, apt.Deb{SHA256: "2"}
-	old := Lock{Recipe: "r", Releases: release("2026-01-01T00:00:00Z"), BaseDate: "2025-12-01T00:00:00Z", Base: []apt.Deb{one}, Packages: []apt.Deb{two}}
-	tests := []struct {
-		name           string
-		new            Lock
-		base, released string
-	}{
-		{"nothing", Lock{Recipe: "r", Base: []apt.Deb{one}, Packages: []apt.Deb{two}}, "2025-12-01T00:00:00Z", "2026-01-01T00:00:00Z"},
-		{"packages", Lock{Recipe: "r", Base: []apt.Deb{one}}, "2025-12-01T00:00:00Z", "2026-02-01T00:00:00Z"},
-		{"the recipe", Lock{Recipe: "x", Base: []apt.Deb{one}, Packages: []apt.Deb{two}}, "2025-12-01T00:00:00Z", "2026-02-01T00:00:00Z"},
-		{"the base", Lock{Recipe: "r", Base: []apt.Deb{two}, Packages: []apt.Deb{two}}, "2026-02-01T00:00:00Z", "2026-02-01T00:00:00Z"},
-	}
-	for _, test := range tests {
-		l := test.new
-		l.Releases, l.BaseDate = release("2026-02-01T00:00:00Z"), "2026-02-01T00:00:00Z"
-		l.Follow(old)
-		if l.BaseDate != test.base || l.Releases[0].Date != test.released {
-			t.Errorf("%s changed: base %s, releases %s; want %s, %s", test.name, l.BaseDate, l.Releases[0].Date, test.base, test.released)
-		}
-	}
-	variant := Lock{Recipe: "v", Releases: release("2026-02-01T00:00:00Z"), BaseDate: "2026-02-01T00:00:00Z", Base: []apt.Deb{one}}
-	if variant.Follow(Lock{}, old); variant.BaseDate != old.BaseDate {
-		t.Errorf("a new variant has a base of its own date, %s", variant.BaseDate)
-	}
-	future := old
-	future.BaseDate = "2027-01-01T00:00:00Z"
-	if _, err := future.baseEpoch(); err == nil {
-		t.Error("a base from after the newest release")
-	}
-}
-
 // A variant that has no lock is held to another's for the same packages, and to no other.
 func TestSharedLock(t *testing.T) {
 	b := &build{recipe: testRecipe()}
-	file := &LockFile{Variants: map[string]Lock{"default": {Recipe: b.lockKey(), BaseDate: "its"}, "other": {Recipe: "x"}}}
+	file := &packages.LockFile{Variants: map[string]packages.Lock{"default": {Recipe: b.lockKey(), BaseDate: "its"}, "other": {Recipe: "x"}}}
 	b.options.Lock, b.options.Shared = file.For("new")
 	if err := b.locked(); err != nil || b.chosen.BaseDate != "its" {
 		t.Errorf("chose %+v, %v", b.chosen, err)
@@ -171,28 +109,8 @@ func TestSharedLock(t *testing.T) {
 	if err := b.locked(); err == nil {
 		t.Error("a package that no lock was made for")
 	}
-	if own, others := (*LockFile)(nil).For("default"); own != nil || others != nil {
+	if own, others := (*packages.LockFile)(nil).For("default"); own != nil || others != nil {
 		t.Errorf("without a file: %v %v", own, others)
-	}
-}
-
-// TestCompareKeys: an archive's keys are other ones where none of them is the lock's.
-func TestCompareKeys(t *testing.T) {
-	by := func(keys ...string) Lock { return Lock{SignedBy: apt.Signers{{Archive: "debian", Keys: keys}}} }
-	for _, c := range []struct {
-		old, new Lock
-		changes  int
-	}{{by("A"), by("B"), 1}, {by("A", "B"), by("B", "C"), 0}, {Lock{}, by("A"), 0}, {by("A"), Lock{}, 0}} {
-		if got := CompareKeys(c.old, c.new); len(got) != c.changes {
-			t.Errorf("%v to %v: %v", c.old.SignedBy, c.new.SignedBy, got)
-		}
-	}
-	kept := by("A")
-	kept.Recipe, kept.Releases, kept.BaseDate = "r", []apt.Release{{Suite: "s", Date: "2026-01-01T00:00:00Z"}}, "2026-01-01T00:00:00Z"
-	l := by("B")
-	l.Recipe = "r"
-	if l.Follow(kept); len(l.Releases) != 1 || l.SignedBy.Of("debian")[0] != "B" {
-		t.Errorf("nothing but the key changed: %+v", l)
 	}
 }
 
@@ -201,7 +119,7 @@ func TestCompareKeys(t *testing.T) {
 func TestOrigins(t *testing.T) {
 	key := func(archive, signer string, locked bool, unsigned ...string) string {
 		b := &build{recipe: testRecipe(), options: Options{Unsigned: unsigned}}
-		b.chosen = Lock{Packages: []apt.Deb{{Name: "jq", SHA256: "1", Archive: archive}}, SignedBy: apt.Signers{{Archive: archive, Keys: []string{signer}}}}
+		b.chosen = packages.Lock{Packages: []apt.Deb{{Name: "jq", SHA256: "1", Archive: archive}}, SignedBy: apt.Signers{{Archive: archive, Keys: []string{signer}}}}
 		if locked {
 			b.options.Lock = &b.chosen
 		}
@@ -225,18 +143,18 @@ func TestOrigins(t *testing.T) {
 
 // TestLockGolden: caisson.lock of 0.10.0 is read, and written byte-equal.
 func TestLockGolden(t *testing.T) {
-	golden.Check(t, golden.Document{File: "testdata/golden/caisson.lock", Page: "../docs/formats/site-files.md", New: new(LockFile), Refused: true,
-		Sample: golden.Head(spec.APIVersion, LockKind),
-		Types:  []reflect.Type{reflect.TypeFor[LockFile](), reflect.TypeFor[Lock](), reflect.TypeFor[apt.Release](), reflect.TypeFor[apt.Signer](), reflect.TypeFor[apt.Deb]()},
-	}.InFile(t, func(name string, v any) error { return v.(*LockFile).Write(name) },
-		func(name string) (any, error) { return ReadLock(name) }))
+	golden.Check(t, golden.Document{File: "testdata/golden/caisson.lock", Page: "../docs/formats/site-files.md", New: new(packages.LockFile), Refused: true,
+		Sample: golden.Head(spec.APIVersion, packages.LockKind),
+		Types:  []reflect.Type{reflect.TypeFor[packages.LockFile](), reflect.TypeFor[packages.Lock](), reflect.TypeFor[apt.Release](), reflect.TypeFor[apt.Signer](), reflect.TypeFor[apt.Deb]()},
+	}.InFile(t, func(name string, v any) error { return v.(*packages.LockFile).Write(name) },
+		func(name string) (any, error) { return packages.ReadLock(name) }))
 	// One of before releases named their archives.
 	const before = "testdata/golden/caisson.0.9.0.lock"
 	want, err := os.ReadFile(before)
 	if err != nil {
 		t.Fatal(err)
 	}
-	l, err := ReadLock(before)
+	l, err := packages.ReadLock(before)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -16,6 +16,7 @@ import (
 
 	"github.com/caisson-os/caisson/builder/accounts"
 	"github.com/caisson-os/caisson/builder/apt"
+	"github.com/caisson-os/caisson/builder/packages"
 	"github.com/caisson-os/caisson/builder/root"
 	"github.com/caisson-os/caisson/spec"
 )
@@ -47,7 +48,7 @@ type fleet struct {
 	t      *testing.T
 	o      Options
 	recipe spec.Recipe
-	lock   Lock
+	lock   packages.Lock
 	store  *apt.Store
 	ledger []spec.Account
 	steps  map[string]string // how each step ended, of the last build

@@ -20,6 +20,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/caisson-os/caisson/builder/apt"
+	"github.com/caisson-os/caisson/builder/packages"
 	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/test/require"
 )
@@ -104,7 +105,7 @@ func mounted(t *testing.T, r *Result) string {
 }
 
 // plainRoot is what mmdebstrap makes of the packages of a lock, and of nothing else.
-func plainRoot(t *testing.T, o Options, lock Lock) string {
+func plainRoot(t *testing.T, o Options, lock packages.Lock) string {
 	t.Helper()
 	dir := t.TempDir()
 	repo, tree := filepath.Join(dir, "repo"), filepath.Join(dir, "tree")

@@ -21,6 +21,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/caisson-os/caisson/builder/apt"
+	"github.com/caisson-os/caisson/builder/packages"
 	"github.com/caisson-os/caisson/internal/perhost"
 	"github.com/caisson-os/caisson/spec"
 )
@@ -107,7 +108,7 @@ func TestReproducible(t *testing.T) {
 
 // backdated gives a lock that has an index of these days the dates of days before: what a
 // build has from its lock would look like what it has from the clock.
-func backdated(t *testing.T, l *Lock, now time.Time) bool {
+func backdated(t *testing.T, l *packages.Lock, now time.Time) bool {
 	t.Helper()
 	parse := func(date string) time.Time {
 		at, err := time.Parse(time.RFC3339, date)
@@ -197,14 +198,14 @@ func TestToday(t *testing.T) {
 
 // TestBackdated: a lock of today is made one of before, an older one is left alone.
 func TestBackdated(t *testing.T) {
-	l := Lock{BaseDate: "2026-11-01T10:00:00Z", Releases: []apt.Release{{Date: "2026-11-08T23:00:00Z"}, {Date: "2026-11-01T10:00:00Z"}}}
+	l := packages.Lock{BaseDate: "2026-11-01T10:00:00Z", Releases: []apt.Release{{Date: "2026-11-08T23:00:00Z"}, {Date: "2026-11-01T10:00:00Z"}}}
 	if backdated(t, &l, time.Date(2026, 11, 10, 23, 30, 0, 0, time.UTC)) || l.Releases[0].Date != "2026-11-08T23:00:00Z" {
 		t.Errorf("days later: %+v", l)
 	}
 	if !backdated(t, &l, time.Date(2026, 11, 9, 10, 0, 0, 0, time.UTC)) || l.Releases[0].Date != "2026-11-05T23:00:00Z" || l.Releases[1].Date != "2026-10-29T10:00:00Z" || l.BaseDate != "2026-10-29T10:00:00Z" {
 		t.Errorf("the next day: %+v", l)
 	}
-	if _, err := l.baseEpoch(); err != nil {
+	if _, err := l.BaseEpoch(); err != nil {
 		t.Error(err)
 	}
 }

@@ -128,7 +128,7 @@ func (b *build) resolve(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	baseEpoch, err := b.chosen.baseEpoch()
+	baseEpoch, err := b.chosen.BaseEpoch()
 	if err != nil {
 		return err
 	}
@@ -144,7 +144,7 @@ func (b *build) resolve(ctx context.Context) (err error) {
 // users alone are others has no lock of its own, and needs none.
 func (b *build) locked() error {
 	key := b.lockKey()
-	for _, l := range append([]Lock{*b.options.Lock}, b.options.Shared...) {
+	for _, l := range append([]packages.Lock{*b.options.Lock}, b.options.Shared...) {
 		if l.Recipe == key && slices.Contains(names(l.Packages), modules.Manager) {
 			return cli.WithHint(errors.New("the lock is of a release that made no modules: it has "+modules.Manager+
 				" and a compiler for the layer"), "'caisson lock --update' has them for the build alone")
@@ -191,33 +191,17 @@ func (b *build) missing(list ...string) []string {
 	return slices.DeleteFunc(list, func(name string) bool { return slices.Contains(there, name) })
 }
 
-// lockKey hashes the parts of the recipe that decide which packages are chosen.
+// lockKey is the [packages.Lock.Recipe] of the build.
 func (b *build) lockKey() string {
-	p := b.recipe.Packages
-	for i, pkg := range p.Install {
-		if len(pkg.Debconf) > 0 {
-			p.Install = append([]spec.Package{}, p.Install...)
-			p.Install[i].Debconf = nil // answers choose nothing
-		}
-	}
-	base := b.recipe.Base
-	if base.Debian != nil {
-		d := *base.Debian
-		d.Mirror, d.Security, d.Keyring = "", "", "" // another mirror of the same archive
-		d.Documentation = false                      // of the same packages
-		base.Debian = &d
-	}
-	key := map[string]any{"arch": b.recipe.Arch, "base": base, "names": b.baseNames(), "packages": p}
 	if b.foreign != nil {
-		key["base"] = b.foreign.digest
+		return packages.LockKey(b.recipe, b.foreign.digest)
 	}
-	data, _ := json.Marshal(key) // strings, and lists of them
-	return digest.Of(data)
+	return packages.LockKey(b.recipe, "")
 }
 
 // solve asks the archives. While they say whether their indexes are still those
 // that apt verified last, apt resolves with these; its answer counts only if so.
-func (b *build) solve(ctx context.Context) (Lock, error) {
+func (b *build) solve(ctx context.Context) (packages.Lock, error) {
 	b.say(Event{Step: stepResolve, State: "start"})
 	states := []*apt.State{b.baseApt}
 	if b.apt != b.baseApt {
@@ -225,7 +209,7 @@ func (b *build) solve(ctx context.Context) (Lock, error) {
 	}
 	early, stop := context.WithCancel(ctx)
 	defer stop()
-	var ahead Lock
+	var ahead packages.Lock
 	var aheadErr error
 	done := make(chan struct{})
 	go func() {
@@ -244,21 +228,21 @@ func (b *build) solve(ctx context.Context) (Lock, error) {
 	<-done // before the indexes that it reads change
 	switch {
 	case err != nil:
-		return Lock{}, err
+		return packages.Lock{}, err
 	case current:
 		return ahead, aheadErr
 	}
 	for _, s := range states {
 		if err := s.Update(ctx); err != nil {
-			return Lock{}, err
+			return packages.Lock{}, err
 		}
 	}
 	return b.answer(ctx, states)
 }
 
 // answer resolves with the indexes that are there.
-func (b *build) answer(ctx context.Context, states []*apt.State) (Lock, error) {
-	l := Lock{Recipe: b.lockKey(), Packages: []apt.Deb{}}
+func (b *build) answer(ctx context.Context, states []*apt.State) (packages.Lock, error) {
+	l := packages.Lock{Recipe: b.lockKey(), Packages: []apt.Deb{}}
 	for _, s := range states {
 		keys, err := s.Signers(ctx)
 		if err != nil {
@@ -279,7 +263,7 @@ func (b *build) answer(ctx context.Context, states []*apt.State) (Lock, error) {
 			}
 		}
 	}
-	return recall(b, []any{l, base.Recommended(), modules.Manager, "sources"}, func() (Lock, error) { return b.choose(ctx, l) })
+	return recall(b, []any{l, base.Recommended(), modules.Manager, "sources"}, func() (packages.Lock, error) { return b.choose(ctx, l) })
 }
 
 // recall returns what find has found for the same question before: the same indexes
@@ -304,7 +288,7 @@ func recall[T any](b *build, question any, find func() (T, error)) (answer T, er
 }
 
 // choose decides for the indexes that l names.
-func (b *build) choose(ctx context.Context, l Lock) (Lock, error) {
+func (b *build) choose(ctx context.Context, l packages.Lock) (packages.Lock, error) {
 	p := b.wanted()
 	ask := apt.Request{Install: packages.Wanted(p), Upgrade: p.Upgrade, AllowDowngrade: p.AllowDowngrade,
 		Recommends: p.Recommends, Hold: p.Hold, Never: p.Blacklist}

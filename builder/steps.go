@@ -440,16 +440,12 @@ func lacking(r boot.Report) string {
 // origins returns the part of a step's key that is of its package files: their sums, and who is held to have
 // signed them. A step that was made of the same files as somebody else's is another one.
 func (b *build) origins(debs []apt.Deb) []string {
-	all := sums(debs)
+	all := append([]string{}, plain.Each(debs, func(d apt.Deb) string { return d.SHA256 })...)
 	for i, d := range debs {
 		waived := b.options.Lock != nil && apt.Waived(d, b.options.Unsigned)
 		all[i] = fmt.Sprint(all[i], d.Archive, b.chosen.SignedBy.Of(d.Archive), waived)
 	}
 	return all
-}
-
-func sums(debs []apt.Deb) []string {
-	return append([]string{}, plain.Each(debs, func(d apt.Deb) string { return d.SHA256 })...)
 }
 
 func mb(n int64) float64 { return float64(n) / 1e6 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/caisson-os/caisson/builder/apt"
 	"github.com/caisson-os/caisson/builder/base"
+	"github.com/caisson-os/caisson/builder/packages"
 	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/test/require"
 )
@@ -67,7 +68,7 @@ func TestOlderLock(t *testing.T) {
 	if key := b.lockKey(); key != "sha256:3fd32b50e23e45d18897fa46b8aba14ae2671e65485a231ad83560016d9fa8a4" {
 		t.Errorf("locks of 0.9.0 are of %s no more", key)
 	}
-	b.options.Lock = &Lock{Recipe: b.lockKey(), BaseDate: "2026-01-01T00:00:00Z"}
+	b.options.Lock = &packages.Lock{Recipe: b.lockKey(), BaseDate: "2026-01-01T00:00:00Z"}
 	if err := b.locked(); err != nil {
 		t.Fatal(err)
 	}

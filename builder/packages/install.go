@@ -2,7 +2,7 @@
 
 // Package packages installs what the recipe asks for into the tree, with the
 // tree's own apt-get(8) and dpkg(1), from a repository that holds exactly the
-// packages that were resolved before.
+// packages that were resolved before: a [Lock] names them.
 //
 // No service starts (policy-rc.d says 101 and there is no init), no network is
 // there, configuration files are kept as they were set, and no part of the work

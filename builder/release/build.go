@@ -28,6 +28,7 @@ import (
 	"github.com/caisson-os/caisson/builder"
 	"github.com/caisson-os/caisson/builder/accounts"
 	"github.com/caisson-os/caisson/builder/boot"
+	"github.com/caisson-os/caisson/builder/packages"
 	"github.com/caisson-os/caisson/internal/configcheck"
 	"github.com/caisson-os/caisson/internal/plain"
 	"github.com/caisson-os/caisson/oci"
@@ -39,7 +40,7 @@ import (
 type Build struct {
 	Options builder.Options   // those that all variants share
 	Agents  map[string]string // the agent of each architecture; Options.Agent where it is not here
-	Locks   *builder.LockFile
+	Locks   *packages.LockFile
 	Before  Before
 	Node    string // the variant of this node alone is built; "" builds all
 

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/caisson-os/caisson/builder"
+	"github.com/caisson-os/caisson/builder/packages"
 	"github.com/caisson-os/caisson/internal/advisory"
 	"github.com/caisson-os/caisson/internal/cli"
 	"github.com/caisson-os/caisson/oci"
@@ -28,9 +29,9 @@ import (
 
 // LockedVariant holds the changes by the archives in one variant.
 type LockedVariant struct {
-	Variant string                  `json:"variant"`
-	Changes []builder.PackageChange `json:"changes"`
-	Keys    []builder.KeyChange     `json:"keys,omitempty"`
+	Variant string                   `json:"variant"`
+	Changes []packages.PackageChange `json:"changes"`
+	Keys    []packages.KeyChange     `json:"keys,omitempty"`
 
 	Advisories *advisory.Change `json:"advisories,omitempty"` // absent where no file of them was given
 }
@@ -43,23 +44,23 @@ type Locking struct {
 	Cache   string // the builder's
 	Missing bool   // of a variant whose recipe the older lock is of, that is taken over
 
-	Advise func(old, next builder.Lock) *advisory.Change // nil for no word on advisories
+	Advise func(old, next packages.Lock) *advisory.Change // nil for no word on advisories
 }
 
 // Lock resolves every package of a site's variants and compares them with an
 // older lock, nil when there is none.
-func Lock(ctx context.Context, s *site.Site, old *builder.LockFile, how Locking) (*builder.LockFile, []LockedVariant, error) {
+func Lock(ctx context.Context, s *site.Site, old *packages.LockFile, how Locking) (*packages.LockFile, []LockedVariant, error) {
 	variants, err := s.Variants()
 	if err != nil {
 		return nil, nil, err
 	}
-	old = cmp.Or(old, &builder.LockFile{})
+	old = cmp.Or(old, &packages.LockFile{})
 	dir, err := filepath.Abs(s.Dir()) // apt takes no relative keyring
 	if err != nil {
 		return nil, nil, err
 	}
 	others := old.All()
-	fresh := &builder.LockFile{APIVersion: spec.APIVersion, Kind: builder.LockKind, Variants: map[string]builder.Lock{}}
+	fresh := &packages.LockFile{APIVersion: spec.APIVersion, Kind: packages.LockKind, Variants: map[string]packages.Lock{}}
 	var changes []LockedVariant
 	for _, v := range variants {
 		if own, locked := old.Variants[v.Name]; how.Missing && locked && own.Of(v.Recipe) {
@@ -71,12 +72,12 @@ func Lock(ctx context.Context, s *site.Site, old *builder.LockFile, how Locking)
 			return nil, nil, written(s, fmt.Errorf("variant %s: %w", v.Name, err))
 		}
 		own := old.Variants[v.Name]
-		if i := slices.IndexFunc(others, func(o builder.Lock) bool { return o.Recipe == l.Recipe }); own.Recipe != l.Recipe && i >= 0 {
+		if i := slices.IndexFunc(others, func(o packages.Lock) bool { return o.Recipe == l.Recipe }); own.Recipe != l.Recipe && i >= 0 {
 			own = others[i] // a variant of the same packages: it has another name for its users' sake, say
 		}
 		l.Follow(own, others...)
 		fresh.Variants[v.Name] = l
-		change := LockedVariant{Variant: v.Name, Changes: builder.CompareLocks(own, l), Keys: builder.CompareKeys(own, l)}
+		change := LockedVariant{Variant: v.Name, Changes: packages.CompareLocks(own, l), Keys: packages.CompareKeys(own, l)}
 		if how.Advise != nil {
 			change.Advisories = how.Advise(own, l)
 		}

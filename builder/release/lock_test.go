@@ -13,7 +13,7 @@ import (
 	"testing"
 	"testing/fstest"
 
-	"github.com/caisson-os/caisson/builder"
+	"github.com/caisson-os/caisson/builder/packages"
 	"github.com/caisson-os/caisson/spec/site"
 )
 
@@ -29,7 +29,7 @@ func TestLockMissing(t *testing.T) {
 	if err != nil || len(variants) != 2 {
 		t.Fatalf("%d variants, %v", len(variants), err)
 	}
-	old := &builder.LockFile{Variants: map[string]builder.Lock{variants[0].Name: {Recipe: "sha256:1"}, variants[1].Name: {Recipe: "sha256:2"}}}
+	old := &packages.LockFile{Variants: map[string]packages.Lock{variants[0].Name: {Recipe: "sha256:1"}, variants[1].Name: {Recipe: "sha256:2"}}}
 	how := Locking{Cache: t.TempDir(), Missing: true}
 	fresh, changes, err := Lock(t.Context(), s, old, how)
 	if err != nil || len(changes) > 0 || !reflect.DeepEqual(fresh.Variants, old.Variants) {

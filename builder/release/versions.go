@@ -14,6 +14,7 @@ import (
 	"slices"
 
 	"github.com/caisson-os/caisson/builder"
+	"github.com/caisson-os/caisson/builder/packages"
 	"github.com/caisson-os/caisson/internal/digest"
 	"github.com/caisson-os/caisson/internal/paths"
 	"github.com/caisson-os/caisson/internal/plain"
@@ -36,13 +37,13 @@ type Versions struct {
 type locked struct {
 	Layer
 	made spec.Recipe
-	lock builder.Lock
+	lock packages.Lock
 }
 
 // Versions compares two layers, each with the locks among which its own may be, and installs both once more: what
 // cannot be had now cannot be mixed either. Options of b have the site's directory and private keys; dir takes what is
 // made, and goes with the caller.
-func (b Build) Versions(ctx context.Context, dir string, good, bad Layer, of [2]*builder.LockFile) (v *Versions, err error) {
+func (b Build) Versions(ctx context.Context, dir string, good, bad Layer, of [2]*packages.LockFile) (v *Versions, err error) {
 	v = &Versions{Names: map[string][]string{}, build: b, dir: dir}
 	if v.good, err = withLock(ctx, good, of[0]); err != nil {
 		return nil, err
@@ -51,12 +52,12 @@ func (b Build) Versions(ctx context.Context, dir string, good, bad Layer, of [2]
 		return nil, err
 	}
 	sources := map[string]string{}
-	for _, l := range []builder.Lock{v.good.lock, v.bad.lock} {
+	for _, l := range []packages.Lock{v.good.lock, v.bad.lock} {
 		for _, d := range slices.Concat(l.Base, l.Packages, l.Tools) {
 			sources[d.Name] = cmp.Or(d.Source, d.Name)
 		}
 	}
-	for _, c := range builder.CompareLocks(v.good.lock, v.bad.lock) {
+	for _, c := range packages.CompareLocks(v.good.lock, v.bad.lock) {
 		v.Names[sources[c.Name]] = append(v.Names[sources[c.Name]], c.Name)
 	}
 	if len(v.Names) == 0 || !reflect.DeepEqual(v.otherwise(v.good.made), v.otherwise(v.bad.made)) {
@@ -74,7 +75,7 @@ func (b Build) Versions(ctx context.Context, dir string, good, bad Layer, of [2]
 }
 
 // withLock finds a layer's own lock. A lock is not signed: the layer tells.
-func withLock(ctx context.Context, l Layer, of *builder.LockFile) (own locked, err error) {
+func withLock(ctx context.Context, l Layer, of *packages.LockFile) (own locked, err error) {
 	made, _, err := l.Made(ctx)
 	if err != nil {
 		return own, err

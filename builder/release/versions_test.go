@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/caisson-os/caisson/builder"
+	"github.com/caisson-os/caisson/builder/packages"
 	"github.com/caisson-os/caisson/oci/registry"
 	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/test/require"
@@ -33,7 +34,7 @@ func TestLongVersions(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	build := func(suite string, names ...string) (Layer, *builder.LockFile) {
+	build := func(suite string, names ...string) (Layer, *packages.LockFile) {
 		t.Helper()
 		recipe := spec.Recipe{Fleet: "test", Arch: "amd64", Kernel: "linux-image-cloud-amd64", Base: spec.Base{Debian: &spec.Debian{Suite: suite, Components: []string{"main"}}},
 			Accounts: spec.Accounts{Users: []spec.User{{Name: "alice"}}}}
@@ -57,19 +58,19 @@ func TestLongVersions(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		return l, &builder.LockFile{Variants: map[string]builder.Lock{"default": made.Lock}}
+		return l, &packages.LockFile{Variants: map[string]packages.Lock{"default": made.Lock}}
 	}
 	good, goods := build("trixie", "tree")
 	bad, bads := build("trixie", "pv", "jq")
 	b := Build{Options: o}
 	b.Options.Agent = "" // a layer has its own
-	if _, err := b.Versions(t.Context(), t.TempDir(), good, bad, [2]*builder.LockFile{goods, nil}); err == nil || !strings.Contains(err.Error(), "does not have the lock") {
+	if _, err := b.Versions(t.Context(), t.TempDir(), good, bad, [2]*packages.LockFile{goods, nil}); err == nil || !strings.Contains(err.Error(), "does not have the lock") {
 		t.Errorf("without a lock: %v", err)
 	}
-	if _, err := b.Versions(t.Context(), t.TempDir(), good, bad, [2]*builder.LockFile{goods, goods}); err == nil || !strings.Contains(err.Error(), "does not have the lock") {
+	if _, err := b.Versions(t.Context(), t.TempDir(), good, bad, [2]*packages.LockFile{goods, goods}); err == nil || !strings.Contains(err.Error(), "does not have the lock") {
 		t.Errorf("with the lock of the other: %v", err)
 	}
-	v, err := b.Versions(t.Context(), t.TempDir(), good, bad, [2]*builder.LockFile{goods, bads})
+	v, err := b.Versions(t.Context(), t.TempDir(), good, bad, [2]*packages.LockFile{goods, bads})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/caisson-os/caisson/builder"
+	"github.com/caisson-os/caisson/builder/packages"
 	"github.com/caisson-os/caisson/builder/release"
 	"github.com/caisson-os/caisson/fleet/policy"
 	"github.com/caisson-os/caisson/fleet/preview"
@@ -233,7 +234,7 @@ func (x *locking) run(ctx context.Context, a *app, names []string) (err error) {
 	if err != nil {
 		return err
 	}
-	old, err := builder.ReadLock(x.name)
+	old, err := packages.ReadLock(x.name)
 	if err != nil {
 		return err
 	}
@@ -269,12 +270,12 @@ func (x *locking) run(ctx context.Context, a *app, names []string) (err error) {
 }
 
 // readLocks returns the lock that a build is held to, nil for the newest packages.
-func readLocks(f buildFlags, file string) (*builder.LockFile, error) {
+func readLocks(f buildFlags, file string) (*packages.LockFile, error) {
 	if f.fresh {
 		return nil, nil
 	}
 	name := cmp.Or(f.lock, lockName(file))
-	l, err := builder.ReadLock(name)
+	l, err := packages.ReadLock(name)
 	if err == nil && l == nil && f.lock != "" {
 		err = fmt.Errorf("lock %s: no such file", name)
 	}
@@ -293,7 +294,7 @@ func (f *advisoryFlag) flag(fs *pflag.FlagSet) {
 }
 
 // open reads the file, nil where none was named.
-func (f advisoryFlag) open(lock *builder.LockFile) (*preview.Advice, error) {
+func (f advisoryFlag) open(lock *packages.LockFile) (*preview.Advice, error) {
 	if f == "" {
 		return nil, nil
 	}
@@ -302,7 +303,7 @@ func (f advisoryFlag) open(lock *builder.LockFile) (*preview.Advice, error) {
 
 // beside reads the file, for the lock beside a site.
 func (f advisoryFlag) beside(site []string) (*preview.Advice, error) {
-	lock, err := builder.ReadLock(lockName(besideName(site)))
+	lock, err := packages.ReadLock(lockName(besideName(site)))
 	if err != nil {
 		return nil, err
 	}

@@ -11,8 +11,8 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/caisson-os/caisson/builder"
 	"github.com/caisson-os/caisson/builder/apt"
+	"github.com/caisson-os/caisson/builder/packages"
 	"github.com/caisson-os/caisson/internal/advisory"
 	"github.com/caisson-os/caisson/internal/cli"
 	"github.com/caisson-os/caisson/internal/plain"
@@ -29,11 +29,11 @@ import (
 // from another archive than Debian's are left out, as the tracker does not know them.
 type Advice struct {
 	tracker *advisory.Tracker
-	lock    *builder.LockFile
+	lock    *packages.LockFile
 }
 
 // OpenAdvice reads the tracker's file at name. The lock is the site's, nil where there is none.
-func OpenAdvice(name string, lock *builder.LockFile) (*Advice, error) {
+func OpenAdvice(name string, lock *packages.LockFile) (*Advice, error) {
 	t, err := advisory.Open(name)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, err
@@ -41,11 +41,11 @@ func OpenAdvice(name string, lock *builder.LockFile) (*Advice, error) {
 	if err != nil {
 		return nil, cli.WithHint(err, "the form is that of https://security-tracker.debian.org/tracker/data/json")
 	}
-	return &Advice{t, cmp.Or(lock, &builder.LockFile{})}, nil
+	return &Advice{t, cmp.Or(lock, &packages.LockFile{})}, nil
 }
 
 // Locks compares what one lock of a variant has with what another has.
-func (a *Advice) Locks(old, next builder.Lock) *advisory.Change {
+func (a *Advice) Locks(old, next packages.Lock) *advisory.Change {
 	known := sourcesOf(old, next)
 	if len(old.Base)+len(old.Packages) == 0 { // a first lock closes nothing, and opens nothing
 		old = next
@@ -89,7 +89,7 @@ func (a *Advice) compare(release string, from, to []advisory.Package) *advisory.
 }
 
 // codename is the release of Debian that a lock is of.
-func codename(l builder.Lock) string {
+func codename(l packages.Lock) string {
 	for _, r := range l.Releases {
 		if r.Origin == "Debian" && !strings.Contains(r.Suite, "-") {
 			return r.Suite
@@ -104,7 +104,7 @@ type sources struct {
 	foreign map[string]bool // names of packages from other archives than Debian's
 }
 
-func sourcesOf(locks ...builder.Lock) sources {
+func sourcesOf(locks ...packages.Lock) sources {
 	k := sources{map[string]apt.Deb{}, map[string]bool{}}
 	for _, l := range locks {
 		foreign := plain.Map(l.Releases, func(r apt.Release) (string, bool) { return r.Archive, r.Origin != "Debian" })
@@ -119,7 +119,7 @@ func sourcesOf(locks ...builder.Lock) sources {
 
 // locked returns what a layer of a lock has: what the packages step fetches takes the place
 // of what the base had.
-func (k sources) locked(l builder.Lock) []advisory.Package {
+func (k sources) locked(l packages.Lock) []advisory.Package {
 	last := plain.Map(slices.Concat(l.Base, l.Packages), func(d apt.Deb) (string, spec.InstalledPackage) {
 		return d.Name, spec.InstalledPackage{Name: d.Name, Version: d.Version, SHA256: d.SHA256}
 	})

@@ -9,8 +9,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/caisson-os/caisson/builder"
 	"github.com/caisson-os/caisson/builder/apt"
+	"github.com/caisson-os/caisson/builder/packages"
 	"github.com/caisson-os/caisson/internal/advisory"
 	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/spec/site"
@@ -32,11 +32,11 @@ var (
 	kernel        = apt.Deb{Name: "linux-image-6.1.0-31-amd64", Version: "6.1.128-1", SHA256: "a4", Archive: "debian", Source: "linux-signed-amd64", SourceVersion: "6.1.128+1"}
 )
 
-func lock(debs ...apt.Deb) builder.Lock {
-	return builder.Lock{Releases: []apt.Release{adviceRelease, third}, Packages: debs}
+func lock(debs ...apt.Deb) packages.Lock {
+	return packages.Lock{Releases: []apt.Release{adviceRelease, third}, Packages: debs}
 }
 
-func open(t *testing.T, l *builder.LockFile) *Advice {
+func open(t *testing.T, l *packages.LockFile) *Advice {
 	t.Helper()
 	name := filepath.Join(t.TempDir(), "json")
 	if err := os.WriteFile(name, []byte(file), 0o644); err != nil {
@@ -81,10 +81,10 @@ func TestLocks(t *testing.T) {
 	if c := a.Locks(lock(oldSSL), trixie); !strings.Contains(c.Why, `none of "trixie"`) {
 		t.Errorf("another release: %+v", c)
 	}
-	if c := a.Locks(builder.Lock{}, lock(oldSSL)); len(c.Opened) > 0 || !slices.Equal(ids(c.Open), []string{"CVE-2024-0001"}) {
+	if c := a.Locks(packages.Lock{}, lock(oldSSL)); len(c.Opened) > 0 || !slices.Equal(ids(c.Open), []string{"CVE-2024-0001"}) {
 		t.Errorf("a first lock: %+v", c)
 	}
-	if c := a.Locks(lock(oldSSL), builder.Lock{}); c.Why == "" {
+	if c := a.Locks(lock(oldSSL), packages.Lock{}); c.Why == "" {
 		t.Errorf("no release: %+v", c)
 	}
 }
@@ -97,7 +97,7 @@ func TestLayers(t *testing.T) {
 	}
 	before := layer(spec.InstalledPackage{Name: "libssl3", Version: "3.0.11-1+b1"}, spec.InstalledPackage{Name: "linux-image-6.1.0-28-amd64", Version: "6.1.119-1"}, spec.InstalledPackage{Name: "nginx", Version: "1.25-1"})
 	after := layer(spec.InstalledPackage{Name: "libssl3", Version: "3.0.15-1", SHA256: "a2"}, spec.InstalledPackage{Name: "linux-image-6.1.0-31-amd64", Version: "6.1.128-1", SHA256: "a4"})
-	a := open(t, &builder.LockFile{Variants: map[string]builder.Lock{"default": lock(newSSL, nginx, kernel)}})
+	a := open(t, &packages.LockFile{Variants: map[string]packages.Lock{"default": lock(newSSL, nginx, kernel)}})
 	c := a.Layers(v, before, after)
 	if !slices.Equal(ids(c.Closed), []string{"CVE-2024-0001", "CVE-2024-0004"}) || len(c.Open) > 0 || c.From != "sha256:1" || !slices.Equal(c.ByName, []string{"linux-image-6.1.0-28-amd64"}) {
 		t.Errorf("%+v", c)
@@ -116,7 +116,7 @@ func TestLayers(t *testing.T) {
 	if c := a.Layers(foreign, before, nil); !strings.Contains(c.Why, "in its base") {
 		t.Errorf("to be built on a base of its own: %+v", c)
 	}
-	a.lock.Variants["default"] = builder.Lock{Packages: []apt.Deb{newSSL}}
+	a.lock.Variants["default"] = packages.Lock{Packages: []apt.Deb{newSSL}}
 	if c := a.Layers(foreign, before, after); c.Why != "it is not known of which release of Debian the packages are" {
 		t.Errorf("a base of its own: %+v", c)
 	}

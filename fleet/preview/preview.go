@@ -28,6 +28,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/caisson-os/caisson/builder"
+	"github.com/caisson-os/caisson/builder/packages"
 	"github.com/caisson-os/caisson/builder/release"
 	"github.com/caisson-os/caisson/fleet/index"
 	"github.com/caisson-os/caisson/fleet/policy"
@@ -335,7 +336,7 @@ func checkLayers(s *site.Site, name string, r *report.Report) {
 		}
 	}
 	const update = "'caisson lock --update' writes it"
-	lock, err := builder.ReadLock(name)
+	lock, err := packages.ReadLock(name)
 	if err != nil {
 		r.Add(report.Problem{File: name, Severity: report.Error, Rule: "lock", Message: err.Error(), Hint: update})
 	}

@@ -24,7 +24,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/caisson-os/caisson/builder"
+	"github.com/caisson-os/caisson/builder/packages"
 	"github.com/caisson-os/caisson/builder/release"
 	"github.com/caisson-os/caisson/fleet/git"
 	"github.com/caisson-os/caisson/fleet/history"
@@ -63,7 +63,7 @@ type Node struct {
 // Past is what a site was at a commit.
 type Past struct {
 	Boot  []spec.BootNetwork // bootNetwork; nil: that of now counts
-	Locks *builder.LockFile  // nil: it had none
+	Locks *packages.LockFile // nil: it had none
 	Site  *site.Site         // nil: it cannot be told
 	Dir   string             // below which its files are
 }
@@ -89,7 +89,7 @@ func (n *Node) Parts(ctx context.Context, good, bad int) ([]string, error) {
 	}
 	apart := sharesOf(a.Layer.Layer, b.Layer.Layer)
 	if i := slices.Index(apart, packagesPart); i >= 0 {
-		locks := [2]*builder.LockFile{n.past(n.kept[good].Commit).Locks, n.past(n.kept[bad].Commit).Locks}
+		locks := [2]*packages.LockFile{n.past(n.kept[good].Commit).Locks, n.past(n.kept[bad].Commit).Locks}
 		n.apart, err = n.Box.Build.Versions(ctx, n.work, a.Layer, b.Layer, locks)
 		switch {
 		case ctx.Err() != nil:
@@ -304,7 +304,7 @@ func ReadPast(ctx context.Context, dir string, names []string, commit string,
 	if err != nil {
 		return past, fmt.Errorf("the site at commit %s: %w", commit, err)
 	}
-	if past.Locks, err = builder.ReadLock(filepath.Join(filepath.Dir(then[0]), "caisson.lock")); err != nil {
+	if past.Locks, err = packages.ReadLock(filepath.Join(filepath.Dir(then[0]), "caisson.lock")); err != nil {
 		return past, err
 	}
 	past.Boot, past.Site, past.Dir = append([]spec.BootNetwork{}, s.Bootstrap().Network...), s, copied

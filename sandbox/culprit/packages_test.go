@@ -19,6 +19,7 @@ import (
 
 	"github.com/caisson-os/caisson/builder"
 	"github.com/caisson-os/caisson/builder/apt"
+	"github.com/caisson-os/caisson/builder/packages"
 	"github.com/caisson-os/caisson/fleet/publish"
 	"github.com/caisson-os/caisson/internal/digest"
 	"github.com/caisson-os/caisson/internal/mediatype"
@@ -53,14 +54,14 @@ func drawArchive(r *rand.Rand) *archive {
 func sum(name, version string) string { return digest.Hex(digest.Of([]byte(name + version))) }
 
 // lock is that of a side, 0 or 1, and recipe what it is of.
-func (a *archive) lock(side int) builder.Lock {
-	l := builder.Lock{Releases: []apt.Release{{Suite: "trixie", Date: "2026-01-01T00:00:00Z"}}, BaseDate: "2026-01-01T00:00:00Z"}
+func (a *archive) lock(side int) packages.Lock {
+	l := packages.Lock{Releases: []apt.Release{{Suite: "trixie", Date: "2026-01-01T00:00:00Z"}}, BaseDate: "2026-01-01T00:00:00Z"}
 	for name, v := range a.versions {
 		if v[side] != "" {
 			l.Packages = append(l.Packages, apt.Deb{Name: name, Version: v[side], SHA256: sum(name, v[side]), Source: a.source[name]})
 		}
 	}
-	return l.With(builder.Lock{}, nil, a.recipe(side))
+	return l.With(packages.Lock{}, nil, a.recipe(side))
 }
 
 func (a *archive) recipe(side int) (r spec.Recipe) {
@@ -163,7 +164,7 @@ func TestPackagesByName(t *testing.T) {
 		}
 		n := f.node(t, "layer: {base: {debian: {suite: trixie}}, kernel: {package: linux-image-amd64}}\nconf:\n  apt:\n    packages:\n      - {name: p2}\n")
 		n.Then = func(commit string) Past {
-			return Past{Locks: &builder.LockFile{Variants: map[string]builder.Lock{"default": a.lock(strings.Index("ab", commit[:1]))}}}
+			return Past{Locks: &packages.LockFile{Variants: map[string]packages.Lock{"default": a.lock(strings.Index("ab", commit[:1]))}}}
 		}
 		n.Box.Build.Make = a.make(t)
 		var differ []string // by part
@@ -261,7 +262,7 @@ func TestPackagesAreOnePart(t *testing.T) {
 	t.Parallel()
 	require.Tool(t, "mksquashfs", "unsquashfs")
 	agent := agentImage(t)
-	two := func(a *archive) (*Node, *builder.LockFile) {
+	two := func(a *archive) (*Node, *packages.LockFile) {
 		f, o := newShelf(t), fixture.Overlay(nil)
 		for side := range 2 {
 			f.publish(t, o, pushed(t, f.registry, fmt.Sprint(side), a.texts(t, side, agent)), publish.By{Commit: strings.Repeat("a", 40)})
@@ -273,7 +274,7 @@ func TestPackagesAreOnePart(t *testing.T) {
 			}
 			return Answer{Outcome: Good}, nil
 		}
-		return n, &builder.LockFile{Variants: map[string]builder.Lock{"old": a.lock(0), "default": a.lock(1)}}
+		return n, &packages.LockFile{Variants: map[string]packages.Lock{"old": a.lock(0), "default": a.lock(1)}}
 	}
 	some := drawArchive(rand.New(rand.NewPCG(1, 8)))
 	same := &archive{versions: map[string][2]string{"p0": {"1", "1"}}}

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package builder
+package packages
 
 import (
 	"encoding/json"
@@ -14,6 +14,8 @@ import (
 	"time"
 
 	"github.com/caisson-os/caisson/builder/apt"
+	"github.com/caisson-os/caisson/builder/base"
+	"github.com/caisson-os/caisson/internal/digest"
 	"github.com/caisson-os/caisson/internal/durable"
 	"github.com/caisson-os/caisson/internal/ownfiles"
 	"github.com/caisson-os/caisson/internal/plain"
@@ -78,8 +80,8 @@ func (l *Lock) Epoch() (time.Time, error) {
 	return newest, nil
 }
 
-// baseEpoch is the date of every image but that of the packages.
-func (l *Lock) baseEpoch() (time.Time, error) {
+// BaseEpoch is the date of every image but that of the packages.
+func (l *Lock) BaseEpoch() (time.Time, error) {
 	t, err := time.Parse(time.RFC3339, l.BaseDate)
 	if err != nil {
 		return t, fmt.Errorf("lock: baseDate: %w", err)
@@ -91,10 +93,35 @@ func (l *Lock) baseEpoch() (time.Time, error) {
 	return t, err
 }
 
+// LockKey hashes the parts of a recipe that decide which packages are chosen; of a base that is not
+// bootstrapped here the digest is one of them.
+func LockKey(r spec.Recipe, foreign string) string {
+	p := r.Packages
+	for i, pkg := range p.Install {
+		if len(pkg.Debconf) > 0 {
+			p.Install = append([]spec.Package{}, p.Install...)
+			p.Install[i].Debconf = nil // answers choose nothing
+		}
+	}
+	from := r.Base
+	if from.Debian != nil {
+		d := *from.Debian
+		d.Mirror, d.Security, d.Keyring = "", "", "" // another mirror of the same archive
+		d.Documentation = false                      // of the same packages
+		from.Debian = &d
+	}
+	key := map[string]any{"arch": r.Arch, "base": from, "names": append(slices.Clone(base.Include), r.Kernel), "packages": p}
+	if foreign != "" {
+		key["base"] = foreign
+	}
+	data, _ := json.Marshal(key) // strings, and lists of them
+	return digest.Of(data)
+}
+
 // Of reports whether the lock is of a recipe as it is now. One whose base is a file or an
 // image is taken to be: what is in it is not looked at.
 func (l *Lock) Of(r spec.Recipe) bool {
-	return r.Base.Debian == nil || l.Recipe == (&build{recipe: r}).lockKey()
+	return r.Base.Debian == nil || l.Recipe == LockKey(r, "")
 }
 
 // Has reports whether each package is in the lock, as the same file.
@@ -115,7 +142,7 @@ func (l Lock) With(other Lock, some []string, r spec.Recipe) Lock {
 	l.Base, l.Packages, l.Tools = mix(l.Base, other.Base), mix(l.Packages, other.Packages), mix(l.Tools, other.Tools)
 	l.Releases, l.BaseDate = slices.Concat(l.Releases, other.Releases), max(l.BaseDate, other.BaseDate)
 	l.SignedBy = slices.Concat(l.SignedBy, other.SignedBy)
-	l.Recipe = (&build{recipe: r}).lockKey()
+	l.Recipe = LockKey(r, "")
 	return l
 }
 
@@ -133,6 +160,10 @@ func (l *Lock) Follow(own Lock, others ...Lock) {
 		slices.Equal(sums(l.Packages), sums(own.Packages)) && slices.Equal(sums(l.Tools), sums(own.Tools)) {
 		l.Releases = own.Releases
 	}
+}
+
+func sums(debs []apt.Deb) []string {
+	return plain.Each(debs, func(d apt.Deb) string { return d.SHA256 })
 }
 
 // lockCap is more than any lock has: 10,000 packages are 3 MB.

@@ -16,6 +16,7 @@ import (
 	"github.com/caisson-os/caisson/spec/site/document"
 	"github.com/caisson-os/caisson/spec/site/explain"
 	"github.com/caisson-os/caisson/spec/site/inventory"
+	"github.com/caisson-os/caisson/spec/site/layer"
 	"github.com/caisson-os/caisson/spec/site/module"
 	"github.com/caisson-os/caisson/spec/site/report"
 	"github.com/caisson-os/caisson/spec/site/service"
@@ -41,7 +42,7 @@ func (s *Site) NameAt() report.Pos { return s.doc.Metadata.Name.At }
 func (s *Site) Trust() Trust { return s.trust }
 
 // Layer returns what the site's layers are made of.
-func (s *Site) Layer() *Layer { return &s.layer }
+func (s *Site) Layer() *layer.Layer { return &s.layer }
 
 // Fleet returns the site's machines.
 func (s *Site) Fleet() *inventory.Fleet { return &s.fleet }
@@ -75,7 +76,7 @@ func (s *Site) fragments(n inventory.Node) ([]*module.Fragment, *itemsKey) {
 
 // checker returns a checker of modules, which know what the site has beside them.
 func (s *Site) checker(c *shape.Checker) *module.Checker {
-	return &module.Checker{Checker: c, Layer: s.HasLayer(), Kept: s.layer.kept, Secrets: s.secrets.Names()}
+	return &module.Checker{Checker: c, Layer: s.HasLayer(), Kept: s.layer.Kept, Secrets: s.secrets.Names()}
 }
 
 // quiet is a checker for what has been found good already.
@@ -94,7 +95,7 @@ func (s *Site) Overlay(node, layer string) (*spec.Overlay, error) {
 
 func (s *Site) overlay(n inventory.Node, layer string) (*spec.Overlay, *itemsKey, error) {
 	o := &spec.Overlay{Core: spec.Core{APIVersion: spec.APIVersion, Kind: spec.KindOverlay, Fleet: s.Name(), Node: n.Name, Match: n.Match,
-		Layer: layer, Persist: s.layer.kept, KernelArgs: s.layer.args}}
+		Layer: layer, Persist: s.layer.Kept, KernelArgs: s.layer.Args}}
 	if s.trust.OnExpired != "run" {
 		o.OnExpired = s.trust.OnExpired
 	}
@@ -105,7 +106,7 @@ func (s *Site) overlay(n inventory.Node, layer string) (*spec.Overlay, *itemsKey
 			o.NeedsLayer = append(o.NeedsLayer, f.NeedsLayer()...)
 		}
 		if len(f.Machine.Args) > 0 {
-			o.KernelArgs = slices.Concat(s.layer.args, f.Machine.Args)
+			o.KernelArgs = slices.Concat(s.layer.Args, f.Machine.Args)
 		}
 		if f.Machine.CAs != nil {
 			o.CAs = f.Machine.CAs

@@ -49,7 +49,7 @@ func TestEveryKindReachesItsNode(t *testing.T) {
 		kind, _, _ := strings.Cut(fields.Field(i).Tag.Get("json"), ",")
 		stanza, tried := stanzaOf(kind), 0
 		for _, value := range valuesOf(t, stanza) {
-			s, _ := Parse(files("site.yaml", head+"secrets: {ann: {command: [cat, ann]}}\nnodes: [{name: a}, {name: b}, {name: c}]\nconf:\n  overrides:\n    divingbell_"+stanza+":\n      hosts:\n      - {name: b, conf: {"+stanza+": "+value+"}}\n"+layer), "site.yaml")
+			s, _ := Parse(files("site.yaml", head+"secrets: {ann: {command: [cat, ann]}}\nnodes: [{name: a}, {name: b}, {name: c}]\nconf:\n  overrides:\n    divingbell_"+stanza+":\n      hosts:\n      - {name: b, conf: {"+stanza+": "+value+"}}\n"+withLayer), "site.yaml")
 			if s == nil {
 				continue // it needs more of its row
 			}

@@ -16,7 +16,7 @@ func compileConf(t *testing.T, baked bool, conf string) (spec.Items, spec.Recipe
 	t.Helper()
 	text := head + "nodes: [{name: a}]\n" + conf
 	if baked {
-		text += layer
+		text += withLayer
 	}
 	s := mustParse(t, text)
 	o, err := s.Overlay("a", "")

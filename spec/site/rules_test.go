@@ -18,7 +18,7 @@ import (
 // lines count from 1.
 const head = "apiVersion: caisson.dev/v1alpha1\nkind: Site\nmetadata: {name: x}\n"
 
-const layer = "layer: {base: {debian: {suite: trixie}}}\n"
+const withLayer = "layer: {base: {debian: {suite: trixie}}}\n"
 
 // TestRules runs the rows of testdata/rules: one file a kind, one section a row.
 // A section is a part of a Site, followed by what is reported about it as
@@ -144,7 +144,7 @@ func TestHints(t *testing.T) {
 // Notes are worth knowing and fail nothing.
 func TestNotes(t *testing.T) {
 	for text, want := range map[string]string{
-		layer: "no-login",
+		withLayer: "no-login",
 		"conf: {exec: {e: {data: '#!/bin/sh', rerun_interval: infinity}}}\n": "infinity",
 		"conf: {sysctl: {vm.overcommit_memory: 2}}\n":                        "dangerous",
 		"conf: {uamlite: {users: [{user_name: u}]}}\n":                       "no-keys",

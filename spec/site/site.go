@@ -7,7 +7,7 @@
 // It is the front door of the packages below it, each one noun: [Parse] reads
 // with package document into a tree (tree) of positioned literals; package
 // override chooses for every node one target of each module; package module
-// decodes (shape), checks and compiles it, with credential and machine; inventory
+// decodes (shape), checks and compiles it, with machine; layer is what layers are made of; inventory
 // is the nodes; what is wrong goes into one report (report). [Site.Overlay],
 // [Site.Compile], [Site.Variants] and [Site.Explain] only put together what the
 // modules compiled. Package plan compares a site with what is published, package
@@ -28,6 +28,7 @@ import (
 	"github.com/caisson-os/caisson/spec/site/calendar"
 	"github.com/caisson-os/caisson/spec/site/document"
 	"github.com/caisson-os/caisson/spec/site/inventory"
+	"github.com/caisson-os/caisson/spec/site/layer"
 	"github.com/caisson-os/caisson/spec/site/machine"
 	"github.com/caisson-os/caisson/spec/site/maintenance"
 	"github.com/caisson-os/caisson/spec/site/module"
@@ -44,7 +45,7 @@ type Site struct {
 	doc         document.Site
 	dir         string
 	trust       Trust
-	layer       Layer
+	layer       layer.Layer
 	bootNetwork []spec.BootNetwork
 	fleet       inventory.Fleet
 	parts       override.Parts // as module.All
@@ -125,10 +126,10 @@ func build(r *document.Reader) *Site {
 	}
 	r.In("trust", func() { s.trust = checkTrust(r.Checker, s.doc.Trust, r.Dir, beside) })
 	s.trust.site = s.doc.Metadata.At
-	layer := r.Tree.Get("layer") != nil
-	s.layer.doc = s.doc.Layer
-	if layer {
-		r.In("layer", func() { s.layer.check(r.Checker) })
+	bakes := r.Tree.Get("layer") != nil
+	s.layer.Doc = s.doc.Layer
+	if bakes {
+		r.In("layer", func() { s.layer.Check(r.Checker) })
 	}
 	r.In("bootNetwork", func() { s.bootNetwork = machine.BootNetwork(r.Checker, r.Tree.Get("bootNetwork"), s.doc.Boot) })
 	var nodes []inventory.Node
@@ -138,14 +139,14 @@ func build(r *document.Reader) *Site {
 		r.In("inventory", func() { nodes, left = inventory.Join(r.Checker, nodes, r.Claims) })
 	}
 	s.fleet = inventory.NewFleet(nodes, left)
-	r.In("layer", func() { s.layer.checkNodes(r.Checker, nodes) })
+	r.In("layer", func() { s.layer.CheckNodes(r.Checker, nodes) })
 	r.In("secrets", func() { s.secrets = r.ReadSecrets(s.doc.Secrets) })
 	s.maintenance = maintenance.Check(r.Checker, r.Maintenance)
 	s.rollouts = waves.Check(r.Checker, r.Rollouts, s.maintenance)
 	s.services = service.Read(r.Checker, service.Check(r.Checker, r.Services, s.maintenance, nodes, document.Beside), r.Dir, r.Optional)
 	r.In("swap", func() {
 		s.maintenance.AddSwaps(r.Checker, s.doc.Swap, r.Tree.Get("swap"))
-		if len(s.doc.Swap) > 0 && !layer {
+		if len(s.doc.Swap) > 0 && !bakes {
 			r.Errorf(r.Tree.Get("swap").At, "contradiction", "remove one of the two",
 				"a site without a layer has nothing that its nodes start over into")
 		}
@@ -155,7 +156,7 @@ func build(r *document.Reader) *Site {
 		r.In(one.Name, func() { one.CheckNodes(r.Checker, nodes) })
 	}
 	s.makeParts(r)
-	if a := s.doc.Attached; a.On && layer {
+	if a := s.doc.Attached; a.On && bakes {
 		r.In("attached", func() {
 			r.Errorf(a.At, "contradiction", "remove one of the two", "a site whose nodes caisson does not boot has no layer")
 		})
@@ -165,13 +166,13 @@ func build(r *document.Reader) *Site {
 	machine.CheckAddresses(r.Checker, s.machines(), func(n inventory.Node) *tree.Value { return part.Effective(part.Choose(n.Name, n.Label), nil) })
 	s.realtime = override.CompileRealtime(s.checker(r.Checker), s.maintenance.Realtime(), s.fleet.Nodes,
 		func(n inventory.Node) []*module.Fragment { f, _ := s.fragments(n); return f })
-	s.services.CheckPlaces(r.Checker, s.parts, s.layer.kept)
-	if !layer && len(nodes) > 0 {
+	s.services.CheckPlaces(r.Checker, s.parts, s.layer.Kept)
+	if !bakes && len(nodes) > 0 {
 		s.checkLayerless(r)
 	}
 	s.parts.CheckTime(r.Checker)
 	s.parts.CheckOpenFiles(r.Checker)
-	if layer {
+	if bakes {
 		s.parts.CheckExports(r.Checker)
 	}
 	r.In("health", func() {

@@ -138,7 +138,7 @@ func checkTrust(c *shape.Checker, d document.TrustDoc, dir string, beside func(r
 // a second time. Hints is the URL of all nodes that send reports, "" where they have several.
 func (s *Site) Bootstrap() spec.Bootstrap {
 	b := spec.Bootstrap{APIVersion: spec.APIVersion, Kind: spec.KindBootstrap, Fleet: s.Name(), Registry: s.Registry(),
-		NewStateDisk: s.layer.newDisk, BootFromDisk: s.layer.doc.State.Boot.On, Network: s.bootNetwork}
+		NewStateDisk: s.layer.NewDisk, BootFromDisk: s.layer.Doc.State.Boot.On, Network: s.bootNetwork}
 	var common, urls []string
 	first := true
 	for n, m := range s.machines() {
@@ -156,7 +156,7 @@ func (s *Site) Bootstrap() spec.Bootstrap {
 	if len(urls) == 1 {
 		b.Hints = urls[0]
 	}
-	b.KernelArgs = slices.Concat(s.layer.args, common)
+	b.KernelArgs = slices.Concat(s.layer.Args, common)
 	return b
 }
 

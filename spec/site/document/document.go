@@ -21,6 +21,7 @@ import (
 	"github.com/caisson-os/caisson/internal/plain"
 	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/spec/site/inventory"
+	"github.com/caisson-os/caisson/spec/site/layer"
 	"github.com/caisson-os/caisson/spec/site/machine"
 	"github.com/caisson-os/caisson/spec/site/maintenance"
 	"github.com/caisson-os/caisson/spec/site/module"
@@ -38,7 +39,7 @@ type Site struct {
 	Metadata   MetadataDoc           `site:"metadata" doc:"name of the document; required, except in a file that is included"`
 	Include    []shape.Text          `site:"include" doc:"files and patterns, relative to this one, whose content is laid below this"`
 	Registry   shape.Text            `site:"registry" doc:"where layers and overlays are published: host[:port]/prefix or oci:DIR"`
-	Layer      LayerDoc              `site:"layer" doc:"what the system layer is made of; without a layer nodes keep their own system"`
+	Layer      layer.LayerDoc        `site:"layer" doc:"what the system layer is made of; without a layer nodes keep their own system"`
 	Attached   shape.Flag            `site:"attached" doc:"caisson boots no node: what needs a layer is reported, not refused"`
 	Nodes      []inventory.NodeDoc   `site:"nodes"`
 	Inventory  inventory.SourcesDoc  `site:"inventory" doc:"more nodes: of files, of kubectl get nodes, or of the cluster"`
@@ -59,33 +60,6 @@ type Site struct {
 type MetadataDoc struct {
 	Name shape.Text `site:"name,required" doc:"the fleet's name"`
 	At   report.Pos
-}
-
-// LayerDoc is the site's layer, as it is written.
-type LayerDoc struct {
-	Base    spec.Base    `site:"base,required" doc:"source of the first files"`
-	Kernel  kernelDoc    `site:"kernel"`
-	Arch    shape.Text   `site:"arch" enum:"amd64,arm64" doc:"architecture; amd64 when absent"`
-	Persist []string     `site:"persist" doc:"directories kept on the state disk"`
-	Private []string     `site:"privateKeys" doc:"files that may hold a private key, for every node and all who read the registry"`
-	State   stateDiskDoc `site:"stateDisk" doc:"what the loader may do to a state disk; the loader then has mke2fs and e2fsck"`
-	At      report.Pos
-	V       *tree.Value
-}
-
-type stateDiskDoc struct {
-	Create  shape.Flag   `site:"create" doc:"make a state disk of an empty disk where there is none"`
-	Repair  shape.Flag   `site:"repair" doc:"have e2fsck repair what it repairs without a question; true when absent and create is true"`
-	Boot    shape.Flag   `site:"boot" doc:"keep a loader on the state disk, from which the machine starts"`
-	Disks   []shape.Text `site:"disks" doc:"serial numbers or WWNs of disks that may become it; the only empty disk when absent"`
-	AtLeast shape.Number `site:"atLeast" doc:"GiB that the disk must have; 2 when absent"`
-	At      report.Pos
-}
-
-type kernelDoc struct {
-	Package shape.Text   `site:"package" doc:"Debian package of the kernel"`
-	Args    []shape.Text `site:"args" doc:"every node's kernel arguments"`
-	Modules []string     `site:"modules" doc:"modules of the loader: network, storage or names; both groups when absent"`
 }
 
 // TrustDoc is the site's trust section, as it is written.

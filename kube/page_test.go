@@ -14,8 +14,8 @@ import (
 	"time"
 
 	"github.com/caisson-os/caisson/internal/httpserver"
-	"github.com/caisson-os/caisson/kube/admit"
 	"github.com/caisson-os/caisson/kube/drain"
+	"github.com/caisson-os/caisson/kube/object"
 	"github.com/caisson-os/caisson/kube/service"
 	"github.com/caisson-os/caisson/kube/test/kubetest"
 	"github.com/caisson-os/caisson/spec/site/calendar"
@@ -71,7 +71,7 @@ func TestBoundsOfThePage(t *testing.T) {
 		"service.MaxAnswer": service.MaxAnswer, "service.MaxRows": service.MaxRows, "service.MaxNodes": service.MaxNodes, "service.MaxBytes": service.MaxBytes, "service.MaxPages": service.MaxPages,
 		"drain.Pause": int64(drain.Pause / time.Second), "drain.MaxAsked": drain.MaxAsked, "--drain-most": 1, "drain.Believed": int64(drain.Believed / time.Hour),
 		"cluster.MaxValues": cluster.MaxValues, "cluster.MaxTogether": cluster.MaxTogether, "cluster.MaxItems": cluster.MaxItems, "calendar.MaxRules": calendar.MaxRules,
-		"admit.MaxQuestion": admit.MaxQuestion, "admit.MaxAsked": admit.MaxAsked, "admit.MaxConns": admit.MaxConns,
+		"object.MaxQuestion": object.MaxQuestion, "object.MaxAsked": object.MaxAsked, "object.MaxConns": object.MaxConns,
 		"server.maxVerifies": written(t, "server.go", "maxVerifies"), "server.maxStreams": written(t, "api.go", "maxStreams"), "httpserver.Share": httpserver.Share,
 	}
 	text, err := os.ReadFile(filepath.Join("..", "docs", "security.md"))

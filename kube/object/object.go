@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package object says of each object of caisson in a cluster whether it is valid, and writes that, and what
-// else is to be said of it, into its status, with an Event of what is new.
+// Package object says of each object of caisson in a cluster whether it is valid: in its status, with what
+// else is to be said of it there and an Event of what is new, and before that to an API server that asks.
 //
 // It decides nothing: package sites knows what is wrong and what is published. Nothing reads a status back
 // but to say only once what is so.
@@ -322,8 +322,8 @@ const maxWarnings = 5
 // in any order.
 var mendable = map[string]bool{"no-site": true, "unknown-name": true}
 
-// Judge says of an object, of whose namespace these are the problems, what [Verdicts] would once it is stored.
-func Judge(u *unstructured.Unstructured, problems []cluster.Problem, taken string) (j Judgement) {
+// JudgementOf says of an object, of whose namespace these are the problems, what [Verdicts] would once it is stored.
+func JudgementOf(u *unstructured.Unstructured, problems []cluster.Problem, taken string) (j Judgement) {
 	for _, p := range problems {
 		own := p.Kind == u.GetKind() && p.Name == u.GetName() || p.Rule == "second-site" && u.GetKind() == cluster.Site
 		switch {

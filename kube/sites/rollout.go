@@ -133,7 +133,7 @@ func (r *Reconciler) Judge(ctx context.Context, u *unstructured.Unstructured) (j
 	if err != nil {
 		return j, err
 	}
-	return object.Judge(u, problems, taken), nil
+	return object.JudgementOf(u, problems, taken), nil
 }
 
 // with returns the objects of a namespace as they are when one more is stored, or another in

@@ -20,7 +20,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/caisson-os/caisson/internal/httpserver"
-	"github.com/caisson-os/caisson/kube/admit"
 	"github.com/caisson-os/caisson/kube/object"
 	"github.com/caisson-os/caisson/kube/sites"
 	"github.com/caisson-os/caisson/spec/site/cluster"
@@ -29,7 +28,7 @@ import (
 // hook is the admission webhook; nil where there is none.
 type hook struct {
 	address string
-	keep    *admit.Keeper
+	keep    *object.Keeper
 	handler http.Handler
 	listens atomic.Bool
 }
@@ -46,7 +45,7 @@ func (o *options) hook() (*hook, error) {
 	if _, err := strconv.Atoi(port); err != nil {
 		return nil, fmt.Errorf("--webhook %s: write ADDRESS:PORT", o.webhook)
 	}
-	return &hook{address: o.webhook, keep: &admit.Keeper{Every: time.Minute, Now: time.Now}}, nil
+	return &hook{address: o.webhook, keep: &object.Keeper{Every: time.Minute, Now: time.Now}}, nil
 }
 
 // Start answers until ctx ends.
@@ -58,8 +57,8 @@ func (h *hook) Start(ctx context.Context) error {
 	h.listens.Store(true)
 	// a connection asks one thing at a time
 	config := &tls.Config{MinVersion: tls.VersionTLS12, GetCertificate: h.keep.GetCertificate, NextProtos: []string{"http/1.1"}}
-	return httpserver.Serve(ctx, l, h.handler, httpserver.Options{TLS: config, Conns: admit.MaxConns,
-		PerClient: admit.MaxConns / httpserver.Share})
+	return httpserver.Serve(ctx, l, h.handler, httpserver.Options{TLS: config, Conns: object.MaxConns,
+		PerClient: object.MaxConns / httpserver.Share})
 }
 
 // NeedLeaderElection says that each instance answers.
@@ -92,7 +91,7 @@ func (h *hook) add(ctx context.Context, mgr ctrl.Manager, r *sites.Reconciler, o
 	}
 	h.keep.Reader, h.keep.Namespace = mgr.GetAPIReader(), namespace
 	mux := http.NewServeMux()
-	mux.Handle(admit.Path, admit.New(r, o.namespaces, seen.Answered))
+	mux.Handle(object.AskedAt, object.NewHandler(r, o.namespaces, seen.Answered))
 	h.handler = mux
 	return errors.Join(mgr.Add(h.keep), mgr.Add(h), mgr.AddReadyzCheck("webhook", h.ready))
 }
@@ -107,7 +106,7 @@ func (o *options) install(ctx context.Context, config *rest.Config) error {
 	if err != nil {
 		return err
 	}
-	return (&admit.Keeper{Client: c, Reader: c, Namespace: namespace, Now: time.Now}).Install(ctx)
+	return (&object.Keeper{Client: c, Reader: c, Namespace: namespace, Now: time.Now}).Install(ctx)
 }
 
 // own is the namespace in which caisson-kube keeps what instances share.

@@ -1,12 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package admit answers an API server that asks, before it stores an object, whether the
-// object is valid: by the function that says so in the object's status afterwards.
-//
-// It is a courtesy to users of kubectl apply, and not a guard: the reconciler judges what
-// is stored, whether this was asked or not. So it refuses only what no other object could
-// mend, never what is being deleted, and never a change that leaves the content alone.
-package admit
+package object
 
 import (
 	"bytes"
@@ -42,19 +36,22 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
 
 	"github.com/caisson-os/caisson/internal/httpserver"
-	"github.com/caisson-os/caisson/kube/object"
 	"github.com/caisson-os/caisson/spec/site/cluster"
 )
 
-// Path is where an API server asks.
-const Path = "/validate"
+// AskedAt is where an API server asks.
+const AskedAt = "/validate"
 
 // Judge says of objects what a look at their namespace would.
 type Judge interface {
-	Judge(ctx context.Context, u *unstructured.Unstructured) (object.Judgement, error)
+	Judge(ctx context.Context, u *unstructured.Unstructured) (Judgement, error)
 }
 
-// Handler answers what an API server asks.
+// Handler answers an API server that asks, before it stores an object, whether the object is valid.
+//
+// It is a courtesy to users of kubectl apply, and not a guard: what is stored is judged, whether this was
+// asked or not. So it refuses only what no other object could mend, never what is being deleted, and never
+// a change that leaves the content alone.
 type Handler struct {
 	Judge      Judge
 	Namespaces []string // that are looked after; all of them when empty
@@ -72,8 +69,8 @@ const (
 	atOnce      = 2       // of these looked at: each reads a whole namespace
 )
 
-// New returns a handler for namespaces, all of them when there are none.
-func New(judge Judge, namespaces []string, seen func(verdict string, took time.Duration)) *Handler {
+// NewHandler returns a handler for namespaces, all of them when there are none.
+func NewHandler(judge Judge, namespaces []string, seen func(verdict string, took time.Duration)) *Handler {
 	return &Handler{judge, namespaces, seen, httpserver.NewTurns(MaxAsked, MaxAsked/httpserver.Share), make(chan struct{}, atOnce)}
 }
 
@@ -305,9 +302,9 @@ func (k *Keeper) look(ctx context.Context) error {
 	return nil
 }
 
-// Name is the name of the webhook's objects: its configuration, and the Secret with its
+// Webhook is the name of the webhook's objects: its configuration, and the Secret with its
 // certificate.
-const Name = "caisson-kube-webhook"
+const Webhook = "caisson-kube-webhook"
 
 // Keeper shows the webhook's certificate: one for all instances, in a Secret that is there. With
 // other rights it installs it, and its authority in the webhook's configuration.
@@ -346,7 +343,7 @@ func (k *Keeper) Start(ctx context.Context) error {
 // configuration returns that of the webhook, and the name by which API servers call it.
 func (k *Keeper) configuration(ctx context.Context) (*registration.ValidatingWebhookConfiguration, string, error) {
 	c := &registration.ValidatingWebhookConfiguration{}
-	if err := k.Reader.Get(ctx, client.ObjectKey{Name: Name}, c); err != nil {
+	if err := k.Reader.Get(ctx, client.ObjectKey{Name: Webhook}, c); err != nil {
 		return nil, "", fmt.Errorf("read the webhook's configuration: %w", err)
 	}
 	for _, w := range c.Webhooks {
@@ -361,13 +358,13 @@ func (k *Keeper) configuration(ctx context.Context) (*registration.ValidatingWeb
 			return c, u.Hostname(), nil
 		}
 	}
-	return nil, "", fmt.Errorf("the webhook's configuration %s says no address", Name)
+	return nil, "", fmt.Errorf("the webhook's configuration %s says no address", Webhook)
 }
 
 // secret returns what is kept, and its version.
 func (k *Keeper) secret(ctx context.Context) (pair, string, error) {
 	s := &corev1.Secret{}
-	if err := k.Reader.Get(ctx, client.ObjectKey{Namespace: k.Namespace, Name: Name}, s); err != nil {
+	if err := k.Reader.Get(ctx, client.ObjectKey{Namespace: k.Namespace, Name: Webhook}, s); err != nil {
 		return pair{}, "", fmt.Errorf("read the webhook's certificate: %w", err)
 	}
 	return pair{s.Data["tls.crt"], s.Data["tls.key"], s.Data["ca.crt"]}, s.ResourceVersion, nil
@@ -375,7 +372,7 @@ func (k *Keeper) secret(ctx context.Context) (pair, string, error) {
 
 // store keeps a certificate where nobody has stored another since.
 func (k *Keeper) store(ctx context.Context, p pair, version string) error {
-	s := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: k.Namespace, Name: Name, ResourceVersion: version}}
+	s := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: k.Namespace, Name: Webhook, ResourceVersion: version}}
 	base := s.DeepCopy()
 	s.Data = map[string][]byte{"tls.crt": p.cert, "tls.key": p.key, "ca.crt": p.authorities}
 	if err := k.Client.Patch(ctx, s, client.MergeFromWithOptions(base, client.MergeFromWithOptimisticLock{})); err != nil {

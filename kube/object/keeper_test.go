@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package admit
+package object
 
 import (
 	"bytes"
@@ -36,7 +36,7 @@ func TestCertificate(t *testing.T) {
 	bundle := func() []byte {
 		t.Helper()
 		w := &registration.ValidatingWebhookConfiguration{}
-		if err := c.Admin.Get(t.Context(), client.ObjectKey{Name: Name}, w); err != nil {
+		if err := c.Admin.Get(t.Context(), client.ObjectKey{Name: Webhook}, w); err != nil {
 			t.Fatal(err)
 		}
 		return w.Webhooks[0].ClientConfig.CABundle
@@ -60,7 +60,7 @@ func TestCertificate(t *testing.T) {
 	old := a.now.Load().Leaf
 
 	// Somebody wrote the configuration again.
-	if out, err := c.Kubectl(t, "", "patch", "validatingwebhookconfiguration", Name, "--type=json", "-p", `[{"op": "remove", "path": "/webhooks/0/clientConfig/caBundle"}]`); err != nil {
+	if out, err := c.Kubectl(t, "", "patch", "validatingwebhookconfiguration", Webhook, "--type=json", "-p", `[{"op": "remove", "path": "/webhooks/0/clientConfig/caBundle"}]`); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
 	look(b)

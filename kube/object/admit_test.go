@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package admit
+package object
 
 import (
 	"bytes"
@@ -20,13 +20,12 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
 
-	"github.com/caisson-os/caisson/kube/object"
 	"github.com/caisson-os/caisson/spec/site/cluster"
 )
 
-type judge func(u *unstructured.Unstructured) (object.Judgement, error)
+type judge func(u *unstructured.Unstructured) (Judgement, error)
 
-func (j judge) Judge(_ context.Context, u *unstructured.Unstructured) (object.Judgement, error) {
+func (j judge) Judge(_ context.Context, u *unstructured.Unstructured) (Judgement, error) {
 	return j(u)
 }
 
@@ -47,8 +46,8 @@ func TestAnswers(t *testing.T) {
 		other   = head + `}, "spec": {"a": 2}}`
 		deleted = head + `, "deletionTimestamp": "2026-11-23T00:00:00Z"}, "spec": {"a": 2}}`
 	)
-	wrong := func(*unstructured.Unstructured) (object.Judgement, error) {
-		return object.Judgement{Wrong: []string{"it is wrong"}, Warnings: []string{"so is another"}}, nil
+	wrong := func(*unstructured.Unstructured) (Judgement, error) {
+		return Judgement{Wrong: []string{"it is wrong"}, Warnings: []string{"so is another"}}, nil
 	}
 	for _, test := range []struct {
 		name      string
@@ -65,12 +64,12 @@ func TestAnswers(t *testing.T) {
 		{"it is being deleted", wrong, question("metal-a", stored, deleted), Allowed, http.StatusOK, 0, ""},
 		{"a namespace of nobody", wrong, question("other", "", stored), Allowed, http.StatusOK, 0, ""},
 		{"no object", wrong, question("metal-a", "", "x"), Failed, http.StatusBadRequest, 0, ""},
-		{"nobody knows", func(*unstructured.Unstructured) (object.Judgement, error) {
-			return object.Judgement{}, errors.New("no memory")
+		{"nobody knows", func(*unstructured.Unstructured) (Judgement, error) {
+			return Judgement{}, errors.New("no memory")
 		}, question("metal-a", "", stored), Failed, http.StatusInternalServerError, 0, ""},
 	} {
 		seen := ""
-		h := New(test.judge, []string{"metal-a"}, func(verdict string, _ time.Duration) { seen = verdict })
+		h := NewHandler(test.judge, []string{"metal-a"}, func(verdict string, _ time.Duration) { seen = verdict })
 		resp := h.Handle(t.Context(), test.q)
 		if seen != test.verdict || resp.Result.Code != test.code || len(resp.Warnings) != test.warnings || resp.Allowed != (test.verdict == Allowed) {
 			t.Errorf("%s: %s %+v", test.name, seen, resp)
@@ -86,13 +85,13 @@ func TestAnswers(t *testing.T) {
 func TestTurns(t *testing.T) {
 	var at, most atomic.Int64
 	release := make(chan struct{})
-	h := New(judge(func(*unstructured.Unstructured) (object.Judgement, error) {
+	h := NewHandler(judge(func(*unstructured.Unstructured) (Judgement, error) {
 		n := at.Add(1)
 		for m := most.Load(); n > m && !most.CompareAndSwap(m, n); m = most.Load() {
 		}
 		<-release
 		at.Add(-1)
-		return object.Judgement{}, nil
+		return Judgement{}, nil
 	}), nil, nil)
 	q := question("metal-a", "", `{"apiVersion": "caisson.dev/v1alpha1", "kind": "NodeSet", "metadata": {"name": "x"}}`)
 	var wg sync.WaitGroup
@@ -130,17 +129,17 @@ func TestOneAddress(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		req := httptest.NewRequest(http.MethodPost, Path, bytes.NewReader(text))
+		req := httptest.NewRequest(http.MethodPost, AskedAt, bytes.NewReader(text))
 		req.RemoteAddr = from
 		w := httptest.NewRecorder()
 		h.ServeHTTP(w, req)
 		return w.Code
 	}
 	begun, end := make(chan struct{}, 10), make(chan struct{})
-	h := New(judge(func(*unstructured.Unstructured) (object.Judgement, error) {
+	h := NewHandler(judge(func(*unstructured.Unstructured) (Judgement, error) {
 		begun <- struct{}{}
 		<-end
-		return object.Judgement{}, nil
+		return Judgement{}, nil
 	}), nil, nil)
 	var all sync.WaitGroup
 	for range 5 {
@@ -152,9 +151,9 @@ func TestOneAddress(t *testing.T) {
 	close(end)
 	all.Wait()
 
-	h = New(judge(func(*unstructured.Unstructured) (object.Judgement, error) {
+	h = NewHandler(judge(func(*unstructured.Unstructured) (Judgement, error) {
 		t.Error("it was taken apart")
-		return object.Judgement{}, nil
+		return Judgement{}, nil
 	}), nil, nil)
 	many := []byte(`{"spec": [` + strings.Repeat("[],", 2*cluster.MaxValues) + `[]]}`)
 	for name, raw := range map[string][]byte{"large": []byte(`{"spec": "` + strings.Repeat("x", MaxQuestion) + `"}`), "many": many} {

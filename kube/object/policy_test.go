@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package admit
+package object
 
 import (
 	"encoding/base64"
@@ -15,7 +15,6 @@ import (
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
-	"github.com/caisson-os/caisson/kube/object"
 	"github.com/caisson-os/caisson/kube/test/kubetest"
 )
 
@@ -29,22 +28,22 @@ func TestFailurePolicy(t *testing.T) {
 		t.Fatalf("%v\n%s", err, out)
 	}
 	var asked atomic.Int64
-	s := httptest.NewTLSServer(New(judge(func(u *unstructured.Unstructured) (object.Judgement, error) {
+	s := httptest.NewTLSServer(NewHandler(judge(func(u *unstructured.Unstructured) (Judgement, error) {
 		asked.Add(1)
 		switch {
 		case strings.HasPrefix(u.GetName(), "wrong"):
-			return object.Judgement{Wrong: []string{"it is wrong"}}, nil
+			return Judgement{Wrong: []string{"it is wrong"}}, nil
 		case strings.HasPrefix(u.GetName(), "right"):
-			return object.Judgement{Warnings: []string{"so so"}}, nil
+			return Judgement{Warnings: []string{"so so"}}, nil
 		}
-		return object.Judgement{}, errors.New("no memory")
+		return Judgement{}, errors.New("no memory")
 	}), nil, nil))
 	t.Cleanup(s.Close)
 	authority := base64.StdEncoding.EncodeToString(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: s.Certificate().Raw}))
 	policy := func(name string) {
 		t.Helper()
 		patch := fmt.Sprintf(`{"webhooks": [{"name": "objects.caisson.dev", "failurePolicy": %q, "clientConfig": {"service": null, "url": "%s/validate", "caBundle": %q}}]}`, name, s.URL, authority)
-		if out, err := c.Kubectl(t, "", "patch", "validatingwebhookconfiguration", Name, "--type=strategic", "-p", patch); err != nil {
+		if out, err := c.Kubectl(t, "", "patch", "validatingwebhookconfiguration", Webhook, "--type=strategic", "-p", patch); err != nil {
 			t.Fatalf("%v\n%s", err, out)
 		}
 	}

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"maps"
 	"slices"
@@ -15,6 +16,8 @@ import (
 
 	"github.com/caisson-os/caisson/builder/apt"
 	"github.com/caisson-os/caisson/builder/base"
+	"github.com/caisson-os/caisson/internal/advisory"
+	"github.com/caisson-os/caisson/internal/cli"
 	"github.com/caisson-os/caisson/internal/digest"
 	"github.com/caisson-os/caisson/internal/durable"
 	"github.com/caisson-os/caisson/internal/ownfiles"
@@ -250,4 +253,52 @@ func CompareKeys(old, new Lock) []KeyChange {
 		from := old.SignedBy.Of(now.Archive)
 		return KeyChange{now.Archive, from, now.Keys}, len(from) > 0 && !apt.Agree(from, now.Keys)
 	})
+}
+
+// LockedVariant holds the changes by the archives in one variant.
+type LockedVariant struct {
+	Variant string          `json:"variant"`
+	Changes []PackageChange `json:"changes"`
+	Keys    []KeyChange     `json:"keys,omitempty"`
+
+	Advisories *advisory.Change `json:"advisories,omitempty"` // absent where no file of them was given
+}
+
+// Differs reports whether the archives have something else than the older lock.
+func (v LockedVariant) Differs() bool { return len(v.Changes) > 0 || len(v.Keys) > 0 }
+
+// Write prints the packages that would be added, removed or upgraded, and their number.
+func (v LockedVariant) Write(w io.Writer) {
+	var added, removed, changed int
+	var bytes int64
+	for _, c := range v.Changes {
+		bytes += c.Bytes
+		switch {
+		case c.From == "":
+			added++
+			cli.Printf(w, "+ %s %s (%s)\n", c.Name, c.To, signedSize(c.Bytes))
+		case c.To == "":
+			removed++
+			cli.Printf(w, "- %s %s (%s)\n", c.Name, c.From, signedSize(c.Bytes))
+		default:
+			changed++
+			cli.Printf(w, "  %s %s → %s (%s)\n", c.Name, c.From, c.To, signedSize(c.Bytes))
+		}
+	}
+	for _, c := range v.Keys {
+		cli.Printf(w, "! archive %s is signed by %s, before by %s\n", c.Archive, strings.Join(c.To, ", "), strings.Join(c.From, ", "))
+	}
+	if v.Advisories != nil {
+		v.Advisories.Write(w)
+	}
+	cli.Printf(w, "%s: %d added, %d removed, %d changed, %s\n", v.Variant, added, removed, changed, signedSize(bytes))
+}
+
+func signedSize(n int64) string {
+	switch {
+	case n > -1e6 && n < 1e6:
+		return fmt.Sprintf("%+.1f kB", float64(n)/1e3)
+	default:
+		return fmt.Sprintf("%+.1f MB", float64(n)/1e6)
+	}
 }

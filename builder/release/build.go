@@ -188,10 +188,8 @@ func (b Build) displaces(built *Built, err error, variants []site.Variant) (spec
 
 // isNew reports whether a user had no number before, and asks for none.
 func (b Build) isNew(user string, variants []site.Variant) bool {
-	if slices.ContainsFunc(accounts.People(b.Before.Ledger), func(row spec.Account) bool { return row.Name == user }) {
-		return false
-	}
-	return !slices.ContainsFunc(variants, func(v site.Variant) bool {
+	had := slices.ContainsFunc(accounts.People(b.Before.Ledger), func(row spec.Account) bool { return row.Name == user })
+	return !had && !slices.ContainsFunc(variants, func(v site.Variant) bool {
 		return slices.ContainsFunc(v.Recipe.Accounts.Users, func(u spec.User) bool { return u.Name == user && u.UID != 0 })
 	})
 }

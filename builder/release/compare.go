@@ -94,8 +94,8 @@ func sameVariant(from []Layer, l Layer, others int) (Layer, bool) {
 	return Layer{}, false
 }
 
-func compareLayers(ctx context.Context, old, new Layer) (Difference, error) {
-	d := Difference{Variant: new.Variant, From: old.Digest, To: new.Digest,
+func compareLayers(ctx context.Context, old, new Layer) (d Difference, err error) {
+	d = Difference{Variant: new.Variant, From: old.Digest, To: new.Digest,
 		Packages: compareMaps(plain.Map(old.Packages, versionOf), plain.Map(new.Packages, versionOf)),
 		Accounts: compareMaps(plain.Map(old.Accounts, numberOf), plain.Map(new.Accounts, numberOf)),
 		Profiles: compareMaps(old.AppArmor.Modes(), new.AppArmor.Modes()),
@@ -103,7 +103,6 @@ func compareLayers(ctx context.Context, old, new Layer) (Difference, error) {
 	if old.Kernel.Release != new.Kernel.Release {
 		d.Kernel = &Change{Name: "kernel", From: old.Kernel.Release, To: new.Kernel.Release}
 	}
-	var err error
 	d.Images, d.Bytes, err = fetched(ctx, old, new)
 	return d, err
 }

@@ -166,14 +166,12 @@ func follow(ctx context.Context, r *registry.Registry, reference string) (p poin
 // identity, where that is known; else the one of its name. What decides is the
 // description; the annotations of the index are not looked at. A single layer serves all.
 func ForVariant(layers []Layer, recipe, variant string) (Layer, error) {
-	for _, l := range layers {
-		if digest.Hex(l.Recipe) == recipe && recipe != "" {
-			return l, nil
-		}
-	}
-	for _, l := range layers {
-		if l.Variant == variant {
-			return l, nil
+	for _, same := range []func(Layer) bool{
+		func(l Layer) bool { return digest.Hex(l.Recipe) == recipe && recipe != "" },
+		func(l Layer) bool { return l.Variant == variant },
+	} {
+		if i := slices.IndexFunc(layers, same); i >= 0 {
+			return layers[i], nil
 		}
 	}
 	if len(layers) == 1 {

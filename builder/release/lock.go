@@ -8,7 +8,6 @@ import (
 	"crypto"
 	"encoding/json"
 	"fmt"
-	"io"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -27,18 +26,6 @@ import (
 	"github.com/caisson-os/caisson/spec/site"
 )
 
-// LockedVariant holds the changes by the archives in one variant.
-type LockedVariant struct {
-	Variant string                   `json:"variant"`
-	Changes []packages.PackageChange `json:"changes"`
-	Keys    []packages.KeyChange     `json:"keys,omitempty"`
-
-	Advisories *advisory.Change `json:"advisories,omitempty"` // absent where no file of them was given
-}
-
-// Differs reports whether the archives have something else than the older lock.
-func (v LockedVariant) Differs() bool { return len(v.Changes) > 0 || len(v.Keys) > 0 }
-
 // Locking says how a lock is made.
 type Locking struct {
 	Cache   string // the builder's
@@ -49,7 +36,7 @@ type Locking struct {
 
 // Lock resolves every package of a site's variants and compares them with an
 // older lock, nil when there is none.
-func Lock(ctx context.Context, s *site.Site, old *packages.LockFile, how Locking) (*packages.LockFile, []LockedVariant, error) {
+func Lock(ctx context.Context, s *site.Site, old *packages.LockFile, how Locking) (*packages.LockFile, []packages.LockedVariant, error) {
 	variants, err := s.Variants()
 	if err != nil {
 		return nil, nil, err
@@ -61,7 +48,7 @@ func Lock(ctx context.Context, s *site.Site, old *packages.LockFile, how Locking
 	}
 	others := old.All()
 	fresh := &packages.LockFile{APIVersion: spec.APIVersion, Kind: packages.LockKind, Variants: map[string]packages.Lock{}}
-	var changes []LockedVariant
+	var changes []packages.LockedVariant
 	for _, v := range variants {
 		if own, locked := old.Variants[v.Name]; how.Missing && locked && own.Of(v.Recipe) {
 			fresh.Variants[v.Name] = own
@@ -77,49 +64,13 @@ func Lock(ctx context.Context, s *site.Site, old *packages.LockFile, how Locking
 		}
 		l.Follow(own, others...)
 		fresh.Variants[v.Name] = l
-		change := LockedVariant{Variant: v.Name, Changes: packages.CompareLocks(own, l), Keys: packages.CompareKeys(own, l)}
+		change := packages.LockedVariant{Variant: v.Name, Changes: packages.CompareLocks(own, l), Keys: packages.CompareKeys(own, l)}
 		if how.Advise != nil {
 			change.Advisories = how.Advise(own, l)
 		}
 		changes = append(changes, change)
 	}
 	return fresh, changes, nil
-}
-
-// Write prints the packages that would be added, removed or upgraded, and their number.
-func (v LockedVariant) Write(w io.Writer) {
-	var added, removed, changed int
-	var bytes int64
-	for _, c := range v.Changes {
-		bytes += c.Bytes
-		switch {
-		case c.From == "":
-			added++
-			cli.Printf(w, "+ %s %s (%s)\n", c.Name, c.To, signedSize(c.Bytes))
-		case c.To == "":
-			removed++
-			cli.Printf(w, "- %s %s (%s)\n", c.Name, c.From, signedSize(c.Bytes))
-		default:
-			changed++
-			cli.Printf(w, "  %s %s → %s (%s)\n", c.Name, c.From, c.To, signedSize(c.Bytes))
-		}
-	}
-	for _, c := range v.Keys {
-		cli.Printf(w, "! archive %s is signed by %s, before by %s\n", c.Archive, strings.Join(c.To, ", "), strings.Join(c.From, ", "))
-	}
-	if v.Advisories != nil {
-		v.Advisories.Write(w)
-	}
-	cli.Printf(w, "%s: %d added, %d removed, %d changed, %s\n", v.Variant, added, removed, changed, signedSize(bytes))
-}
-
-func signedSize(n int64) string {
-	switch {
-	case n > -1e6 && n < 1e6:
-		return fmt.Sprintf("%+.1f kB", float64(n)/1e3)
-	default:
-		return fmt.Sprintf("%+.1f MB", float64(n)/1e6)
-	}
 }
 
 // PredicateLayers is the type of the statement that an index is the newest.
@@ -167,10 +118,7 @@ func (s *Set) Statement(ctx context.Context, keys []sign.Verifier) (Statement, e
 	if !newest.IssuedAt.IsZero() {
 		return newest, nil
 	}
-	if err != nil {
-		return newest, err
-	}
-	return newest, verdict
+	return newest, cmp.Or(err, verdict)
 }
 
 // after returns the time of issue of what takes the place of an index: now, and later

@@ -295,12 +295,9 @@ func (c *counted) Read(p []byte) (int, error) {
 // written adds to what an archive does not have where the site asks for it.
 func written(s *site.Site, err error) error {
 	var at report.Pos
-	var unknown *apt.Unknown
-	var none *apt.NoSuite
-	switch {
-	case errors.As(err, &unknown):
+	if unknown, is := errors.AsType[*apt.Unknown](err); is {
 		at = s.PackageAt(unknown.Package, unknown.Version)
-	case errors.As(err, &none):
+	} else if none, is := errors.AsType[*apt.NoSuite](err); is {
 		at = s.SuiteAt(none.Suite)
 	}
 	if at == (report.Pos{}) {

@@ -196,9 +196,9 @@ func (a *app) bake(ctx context.Context, f buildFlags, on policy.Layers, how rele
 
 // locked is the output of lock -o json.
 type locked struct {
-	File     string                  `json:"file"`
-	Written  bool                    `json:"written"`
-	Variants []release.LockedVariant `json:"variants"`
+	File     string                   `json:"file"`
+	Written  bool                     `json:"written"`
+	Variants []packages.LockedVariant `json:"variants"`
 }
 
 // locking is a lock of a site's packages: the flags.
@@ -266,7 +266,7 @@ func (x *locking) run(ctx context.Context, a *app, names []string) (err error) {
 		}
 		return err
 	}
-	return cmp.Or(err, drift(slices.ContainsFunc(found, release.LockedVariant.Differs)))
+	return cmp.Or(err, drift(slices.ContainsFunc(found, packages.LockedVariant.Differs)))
 }
 
 // readLocks returns the lock that a build is held to, nil for the newest packages.

@@ -214,7 +214,7 @@ var rules = []Rule{
 	{Packages: "internal/plain", Only: []string{}, Stdlib: true, Why: leaf},
 	{Packages: "internal/program", Only: []string{"internal/plain"}, Why: "it runs what it is told to, whatever is asked",
 		By: []string{"oci/keys", "oci/keychain", "fleet/seal"}, ByWhy: "a node runs no programs for its keys and secrets"},
-	{Packages: "internal/advisory", Only: []string{"internal/plain"}, Why: "it knows the tracker's form and Debian's versions, not where packages are", By: []string{"builder/release", "fleet/history", "fleet/preview", "spec/site/plan"}, ByWhy: "a node asks nobody for advisories"},
+	{Packages: "internal/advisory", Only: []string{"internal/plain"}, Why: "it knows the tracker's form and Debian's versions, not where packages are", By: []string{"builder/packages", "builder/release", "fleet/history", "fleet/preview", "spec/site/plan"}, ByWhy: "a node asks nobody for advisories"},
 	{Packages: "internal/httpserver", Only: []string{"internal/durable", "internal/ownfiles", "internal/check"}, Why: "it serves whatever it is given",
 		By: []string{"cmd/caisson", "bootagent/tell/metrics", "media/netboot/...", "fleet/...", "sandbox", "test/..."}, ByWhy: "a node answers nobody but itself"},
 	{Packages: "internal/efivar", Only: []string{"internal/cms"}, Why: "an update is bytes, whatever firmware takes it",

@@ -30,7 +30,6 @@ import (
 	"github.com/caisson-os/caisson/spec/site/explain"
 	"github.com/caisson-os/caisson/spec/site/inventory"
 	"github.com/caisson-os/caisson/spec/site/report"
-	"github.com/caisson-os/caisson/spec/site/scaffold"
 )
 
 // validation is the output of validate -o json.
@@ -262,7 +261,7 @@ func (a *app) where(s *site.Site, conditions []string) error {
 }
 
 func (a *app) initCommand() *cobra.Command {
-	answers := scaffold.Usual("")
+	answers := document.UsualAnswers("")
 	var nodes []string
 	c := verb("init", func(c *cobra.Command, args []string) error {
 		dir := "."
@@ -270,7 +269,7 @@ func (a *app) initCommand() *cobra.Command {
 			dir = args[0]
 		}
 		for _, n := range nodes {
-			answers.Nodes = append(answers.Nodes, scaffold.ParseNode(n))
+			answers.Nodes = append(answers.Nodes, document.ParseNodeAnswer(n))
 		}
 		if c.LocalFlags().NFlag() == 0 && a.asks() {
 			if err := answers.Ask(os.Stdin, a.err); err != nil {
@@ -300,12 +299,12 @@ func (a *app) initCommand() *cobra.Command {
 }
 
 // newSite makes all files of a site in dir, or none, and returns their names.
-func newSite(dir string, answers scaffold.Answers) ([]string, error) {
+func newSite(dir string, answers document.Answers) ([]string, error) {
 	abs, err := filepath.Abs(dir)
 	if err != nil {
 		return nil, err
 	}
-	answers.Name = scaffold.FleetName(filepath.Base(abs))
+	answers.Name = document.FleetName(filepath.Base(abs))
 	text, err := answers.Site()
 	if err != nil {
 		return nil, cli.Usage("caisson init --help names the flags", "%v", err)

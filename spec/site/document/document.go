@@ -7,7 +7,7 @@
 // them in order into one tree, keeping every value's place; nodes are collected
 // beside it. The types here are the documents as they are written, and [Schema]
 // makes the JSON Schemas of docs/schema from them and from the table of modules. What a value means is decided
-// later: package site puts the parts together. Files come through an [fs.FS]; this
+// later: package site puts the parts together. [Answers] writes the first text of a site. Files come through an [fs.FS]; this
 // is the only package below spec/site that opens any.
 package document
 

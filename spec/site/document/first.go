@@ -1,11 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package scaffold writes the first text of a site, from the few answers that
-// decide whether its machines boot: the kernel and the firmware that goes with it,
-// the registry, the nodes.
-//
-// It makes text and touches no file; `caisson init` puts it beside keys.
-package scaffold
+package document
 
 import (
 	"bufio"
@@ -25,31 +20,32 @@ import (
 	"github.com/caisson-os/caisson/spec/site/report"
 )
 
-// Answers holds the values that a site begins with. [Usual] has those that hold when nobody says
-// otherwise.
+// Answers holds the few values that decide whether the machines of a new site boot, and writes its first
+// text: the kernel and the firmware that goes with it, the registry, the nodes. [UsualAnswers] has those
+// that hold when nobody says otherwise. It touches no file; `caisson init` puts the text beside keys.
 type Answers struct {
 	Name     string // of the fleet
 	Registry string // a REF
 	Suite    string // Debian's
 	Kernel   string // a package
-	Nodes    []Node
+	Nodes    []NodeAnswer
 }
 
-// Node is a machine; MAC may be empty.
-type Node struct{ Name, MAC string }
+// NodeAnswer is a machine; MAC may be empty.
+type NodeAnswer struct{ Name, MAC string }
 
-// Usual are the answers for a fleet of real machines, published to a directory.
-func Usual(name string) Answers {
+// UsualAnswers are the answers for a fleet of real machines, published to a directory.
+func UsualAnswers(name string) Answers {
 	return Answers{Name: name, Registry: "oci:./out", Suite: "trixie", Kernel: "linux-image-amd64"}
 }
 
 // Example is the node of a site that names none.
-var Example = Node{"node1", "52:54:00:00:00:01"}
+var Example = NodeAnswer{"node1", "52:54:00:00:00:01"}
 
-// ParseNode reads NAME or NAME=MAC.
-func ParseNode(text string) Node {
+// ParseNodeAnswer reads NAME or NAME=MAC.
+func ParseNodeAnswer(text string) NodeAnswer {
 	name, mac, _ := strings.Cut(text, "=")
-	return Node{name, mac}
+	return NodeAnswer{name, mac}
 }
 
 // Metal reports whether the kernel is one for real machines.
@@ -76,10 +72,10 @@ func (a Answers) Firmware() []Firmware {
 	})
 }
 
-//go:embed site.yaml.tmpl
-var text string
+//go:embed first.yaml.tmpl
+var firstText string
 
-var page = template.Must(template.New("site.yaml").Funcs(template.FuncMap{"quote": quote}).Parse(text))
+var firstPage = template.Must(template.New("site.yaml").Funcs(template.FuncMap{"quote": quote}).Parse(firstText))
 
 // bare is text that YAML takes for itself.
 var bare = regexp.MustCompile(`^[A-Za-z]([A-Za-z0-9_./:@-]*[A-Za-z0-9_/])?$`)
@@ -111,10 +107,10 @@ func (a Answers) Site() (string, error) {
 		return "", err
 	}
 	if a.Nodes == nil {
-		a.Nodes = []Node{Example}
+		a.Nodes = []NodeAnswer{Example}
 	}
 	var b strings.Builder
-	err := page.Execute(&b, a)
+	err := firstPage.Execute(&b, a)
 	return b.String(), err
 }
 
@@ -149,10 +145,10 @@ func (a *Answers) Ask(in io.Reader, out io.Writer) error {
 		return report.Invalidf("metal or virtual", "%q is neither metal nor virtual", kind)
 	}
 	a.Registry = question("Registry, HOST[:PORT]/REPOSITORY, or a directory, oci:DIR", a.Registry)
-	node := Node{Name: question("Name of the first node", Example.Name)}
+	node := NodeAnswer{Name: question("Name of the first node", Example.Name)}
 	if mac := question("MAC address of the interface that it boots from", "none"); mac != "none" {
 		node.MAC = mac
 	}
-	a.Nodes = []Node{node}
+	a.Nodes = []NodeAnswer{node}
 	return lines.Err()
 }

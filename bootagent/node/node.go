@@ -27,9 +27,9 @@ package node
 import (
 	"context"
 	"errors"
+	"maps"
 	"os"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/caisson-os/caisson/bootagent/items/exec"
@@ -348,10 +348,9 @@ func (n *Node) Windows() ([]Window, error) {
 	if err != nil || found.Overlay.Maintenance == nil {
 		return list, err
 	}
-	for name, w := range found.Overlay.Maintenance.Windows {
-		over := func(i spec.Interval) bool { return !i.To.After(time.Now()) }
-		list = append(list, Window{name, slices.DeleteFunc(append([]spec.Interval{}, w.Intervals...), over)})
+	all, over := found.Overlay.Maintenance.Windows, func(i spec.Interval) bool { return !i.To.After(time.Now()) }
+	for _, name := range slices.Sorted(maps.Keys(all)) {
+		list = append(list, Window{name, slices.DeleteFunc(append([]spec.Interval{}, all[name].Intervals...), over)})
 	}
-	slices.SortFunc(list, func(a, b Window) int { return strings.Compare(a.Name, b.Name) })
 	return list, nil
 }

@@ -275,7 +275,7 @@ func (a *app) keysPullCommand() *cobra.Command {
 }
 
 func (a *app) printChain(c *chain.Chain) error {
-	return a.print(publish.VersionsOf(c))
+	return a.print(policy.VersionsOf(c))
 }
 
 // rescued is the output of rescue -o json.
@@ -290,7 +290,7 @@ type rescued struct {
 
 // rescuing are the flags of rescue.
 type rescuing struct {
-	publish.Rescue
+	policy.Rescue
 	destination
 	file string
 	who  signers
@@ -333,7 +333,7 @@ func (r *rescuing) run(ctx context.Context, a *app, names []string, node string)
 	}
 	doc.Fleet = s.Name()
 	out := rescued{Fleet: doc.Fleet, Node: node, Seconds: doc.Lasts, Place: r.file}
-	if out.Names, err = publish.RescueNames(s, trusted, node, r.file != ""); err != nil {
+	if out.Names, err = policy.RescueNames(s, trusted, node, r.file != ""); err != nil {
 		return err
 	}
 	by, err := r.who.load(a, s.Trust().Rescue)
@@ -356,7 +356,7 @@ func (r *rescuing) run(ctx context.Context, a *app, names []string, node string)
 		out.Place = r.to + "/" + oci.RepoRescue + ":" + node
 		var p *publish.Publisher
 		if p, err = r.open(a, names[0], nil, true); err == nil {
-			err = p.Rescue(ctx, trusted, doc, out.Names, by)
+			err = policy.LetIn(ctx, &p.Reader, trusted, doc, out.Names, by)
 		}
 	}
 	if err != nil {
@@ -370,7 +370,7 @@ func (r *rescuing) run(ctx context.Context, a *app, names []string, node string)
 
 // write writes the statement, or a medium that holds nothing else.
 func (r *rescuing) write(trusted published.Policy, doc spec.Rescue, by []crypto.Signer) error {
-	c, err := publish.SignRescue(trusted, doc, by)
+	c, err := policy.SignRescue(trusted, doc, by)
 	if err != nil {
 		return err
 	}

@@ -10,7 +10,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/caisson-os/caisson/fleet/publish"
+	"github.com/caisson-os/caisson/fleet/policy"
 	"github.com/caisson-os/caisson/fleet/query"
 	"github.com/caisson-os/caisson/fleet/view"
 	"github.com/caisson-os/caisson/spec"
@@ -34,7 +34,7 @@ func TestNodesBehindTheKeys(t *testing.T) {
 		}
 	}))
 	defer s.Close()
-	k := publish.KeysPlan{Version: 3, Older: []string{"older"}}
+	k := policy.KeysPlan{Version: 3, Older: []string{"older"}}
 	if err := (&asking{Client: query.Client{At: s.URL}}).Hear(t.Context(), k.Hear); err != nil {
 		t.Fatal(err)
 	}

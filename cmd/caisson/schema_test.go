@@ -26,6 +26,7 @@ import (
 	"github.com/caisson-os/caisson/fleet/content"
 	"github.com/caisson-os/caisson/fleet/history"
 	"github.com/caisson-os/caisson/fleet/mirror"
+	"github.com/caisson-os/caisson/fleet/policy"
 	"github.com/caisson-os/caisson/fleet/prune"
 	"github.com/caisson-os/caisson/fleet/publish"
 	"github.com/caisson-os/caisson/fleet/published"
@@ -108,11 +109,11 @@ var results = map[string]any{
 	"keys generate":       keys.Info{},
 	"keys show":           keys.Info{},
 	"keys import":         keys.Info{},
-	"keys plan":           publish.KeysPlan{},
-	"keys rehearse":       publish.KeysChange{},
-	"keys rotate":         publish.KeysChange{},
-	"keys revoke":         publish.KeysChange{},
-	"keys pull":           publish.KeysVersions{},
+	"keys plan":           policy.KeysPlan{},
+	"keys rehearse":       policy.KeysChange{},
+	"keys rotate":         policy.KeysChange{},
+	"keys revoke":         policy.KeysChange{},
+	"keys pull":           policy.KeysVersions{},
 	"keys enroll-image":   media.Enrolled{},
 	"keys revoke-loader":  media.RevokedLoaders{},
 	"rescue":              rescued{},

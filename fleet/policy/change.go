@@ -62,7 +62,7 @@ func (c *Change) Read(s *site.Site) (err error) {
 }
 
 // Run makes the next version of the keys, and returns nil where there is nothing to do.
-func (c *Change) Run(ctx context.Context, p *publish.Publisher) (*publish.KeysChange, error) {
+func (c *Change) Run(ctx context.Context, p *publish.Publisher) (*KeysChange, error) {
 	c.p = p
 	root, err := keys.Signers(c.Root, c.Passphrase)
 	if err != nil {
@@ -93,7 +93,7 @@ func (c *Change) Run(ctx context.Context, p *publish.Publisher) (*publish.KeysCh
 	if err := c.write(current.Chain); err != nil {
 		return nil, err
 	}
-	out, next, err := publish.NextKeys(c.now, current.Chain, c.Revoke, c.Reason, p.Now)
+	out, next, err := nextKeys(c.now, current.Chain, c.Revoke, c.Reason, p.Now)
 	if err != nil {
 		return nil, err
 	}
@@ -158,7 +158,7 @@ func ofRoots(err error, changes []published.RoleChange) error {
 // first makes the version that boot files begin the chain with: version 1, or where another
 // chain is given up, the one after its newest. Nodes that follow that one see a version that
 // they cannot accept, and keep to what they run.
-func (c *Change) first(ctx context.Context, root []crypto.Signer) (*publish.KeysChange, error) {
+func (c *Change) first(ctx context.Context, root []crypto.Signer) (*KeysChange, error) {
 	there, previous, err := c.p.NewestKeys(ctx)
 	if err != nil {
 		return nil, err
@@ -185,7 +185,7 @@ func (c *Change) first(ctx context.Context, root []crypto.Signer) (*publish.Keys
 	if err != nil {
 		return nil, err
 	}
-	out := &publish.KeysChange{Fleet: doc.Fleet, Version: doc.Version, Revoked: []string{}, Left: left, DryRun: c.p.Dry}
+	out := &KeysChange{Fleet: doc.Fleet, Version: doc.Version, Revoked: []string{}, Left: left, DryRun: c.p.Dry}
 	if out.Changes, err = published.CompareRoles(spec.Roles{}, doc.Roles); err != nil || c.p.Dry {
 		return out, err
 	}
@@ -206,7 +206,7 @@ func (c *Change) leaves(ctx context.Context, root []crypto.Signer) (int, error) 
 	if !c.Anew || c.now.Chain == nil {
 		return 0, nil
 	}
-	n, err := c.p.Followers(ctx, c.now, root)
+	n, err := followers(ctx, &c.p.Reader, c.now, root)
 	if err != nil || n == 0 || c.Yes || c.p.Dry {
 		return n, err
 	}
@@ -242,16 +242,16 @@ func (c *Change) write(newer *chain.Chain) error {
 }
 
 // Plan returns what a change would do, and to whom.
-func (c *Change) Plan(ctx context.Context, p *publish.Publisher) (*publish.KeysPlan, error) {
+func (c *Change) Plan(ctx context.Context, p *publish.Publisher) (*KeysPlan, error) {
 	now, err := c.follow(ctx, p, "'caisson keys rotate' makes the first one")
 	if err != nil {
 		return nil, err
 	}
-	change, _, err := publish.NextKeys(c.now, now.Chain, false, "", p.Now)
+	change, _, err := nextKeys(c.now, now.Chain, false, "", p.Now)
 	if err != nil {
 		return nil, err
 	}
-	return p.PlanKeys(ctx, now, change)
+	return planKeys(ctx, &p.Reader, now, change)
 }
 
 // follow returns the policy with the keys that count now; hint is for a site that has no version of them.

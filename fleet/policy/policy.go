@@ -2,8 +2,8 @@
 
 // Package policy reads whom a publisher trusts: the keys of a site, or keys that
 // are named without one. What comes of it is a [published.Policy], which package
-// publish enforces. By it a [Change] makes other keys of a site count, and [Layers] are
-// those that a build goes on from or a loader is made of.
+// publish enforces. By it a [Change] makes other keys of a site count, [LetIn] lets
+// somebody into a node, and [Layers] are those that a build goes on from or a loader is made of.
 //
 // It verifies nothing itself, and it is not trust, by which nodes decide. Only
 // cmd/caisson and fleet/preview import it.

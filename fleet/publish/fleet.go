@@ -5,6 +5,7 @@ package publish
 import (
 	"context"
 	"crypto"
+	"errors"
 	"slices"
 	"strings"
 	"time"
@@ -16,7 +17,6 @@ import (
 	"github.com/caisson-os/caisson/oci/sign"
 	"github.com/caisson-os/caisson/oci/trust"
 	"github.com/caisson-os/caisson/oci/trust/chain"
-	"github.com/caisson-os/caisson/oci/trust/rescue"
 	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/spec/refusal"
 )
@@ -137,33 +137,6 @@ func (p *Publisher) putSigned(ctx context.Context, kind string, raw []byte, tags
 	return p.Registry.PutManifest(ctx, oci.RepoFleet, oci.MediaTypeManifest, manifest, tags...)
 }
 
-// SignRescue signs what lets somebody into a node, and decides as that node would.
-func SignRescue(policy published.Policy, doc spec.Rescue, by []crypto.Signer) (c trust.Candidate, err error) {
-	if c.Document, err = spec.Encode(doc); err != nil {
-		return c, err
-	}
-	said := sign.RescuePredicate{Fleet: doc.Fleet, Node: doc.Node, Code: doc.Code, IssuedAt: doc.At}
-	if c.Bundles, err = sign.Each(by, func(s crypto.Signer) ([]byte, error) {
-		return sign.SignRescue(s, oci.Digest(c.Document), said)
-	}); err != nil {
-		return c, err
-	}
-	_, err = rescue.Node{Fleet: policy.Fleet, Names: []string{doc.Node}, Code: doc.Code, Keys: policy.Roles().Rescue}.Accept(c)
-	return c, err
-}
-
-// PutRescue publishes it for its node, in place of one that was there.
-func (p *Publisher) PutRescue(ctx context.Context, node string, c trust.Candidate) error {
-	manifest, blobs := oci.DocumentManifest(oci.TypeRescue, c.Document, c.Bundles...)
-	for _, b := range blobs {
-		if err := p.Registry.PutData(ctx, oci.RepoRescue, b); err != nil {
-			return err
-		}
-	}
-	_, err := p.Registry.PutManifest(ctx, oci.RepoRescue, oci.MediaTypeManifest, manifest, node)
-	return err
-}
-
 // setLoader names a loader in fleet:current, in place of the one of its architecture. Nodes
 // never go back to a lower number, so neither does a publisher.
 func (v *view) setLoader(l spec.Loader) error {
@@ -178,5 +151,32 @@ func (v *view) setLoader(l spec.Loader) error {
 		list = slices.Insert(list, at, l)
 	}
 	v.Loaders = list
+	return nil
+}
+
+// putKeys pushes the versions that the registry lacks, oldest first: a node finds each by the
+// one before. Of a registry that has the newest it asks nothing else.
+func (p *Publisher) putKeys(ctx context.Context, c *chain.Chain) error {
+	if c == nil {
+		return nil
+	}
+	links := c.Links()
+	var missing []chain.Link
+	for _, l := range slices.Backward(links) {
+		_, err := p.Registry.Source().Manifest(ctx, oci.RepoFleet, trust.KeysTag(l.Keys.Version), "")
+		if err == nil {
+			break
+		}
+		if !errors.Is(err, oci.ErrNotFound) {
+			return err
+		}
+		missing = append(missing, l)
+	}
+	for _, l := range slices.Backward(missing) {
+		if _, err := p.putSigned(ctx, oci.TypeKeys, l.Candidate.Document, []string{trust.KeysTag(l.Keys.Version)},
+			l.Candidate.Bundles...); err != nil {
+			return err
+		}
+	}
 	return nil
 }

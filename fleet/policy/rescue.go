@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package publish
+package policy
 
 import (
 	"context"
@@ -14,8 +14,11 @@ import (
 	"github.com/caisson-os/caisson/fleet/published"
 	"github.com/caisson-os/caisson/internal/cli"
 	"github.com/caisson-os/caisson/oci"
+	"github.com/caisson-os/caisson/oci/registry"
+	"github.com/caisson-os/caisson/oci/sign"
 	"github.com/caisson-os/caisson/oci/trust"
 	"github.com/caisson-os/caisson/oci/trust/chain"
+	"github.com/caisson-os/caisson/oci/trust/rescue"
 	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/spec/site"
 )
@@ -92,24 +95,24 @@ func noRescue(c *chain.Chain) error {
 		"version %d of the keys does not have the site's rescue keys", c.Newest().Keys.Version)
 }
 
-// Rescue signs a statement for each of a node's names, by the keys that count now, and puts it where
+// LetIn signs a statement for each of a node's names, by the keys that count now, and puts it where
 // the node looks.
-func (p *Publisher) Rescue(ctx context.Context, policy published.Policy, doc spec.Rescue, names []string, by []crypto.Signer) error {
-	current, err := p.Follow(ctx, policy, false)
+func LetIn(ctx context.Context, in *published.Reader, policy published.Policy, doc spec.Rescue, names []string, by []crypto.Signer) error {
+	current, err := in.Follow(ctx, policy, false)
 	if err != nil {
 		return err
 	}
 	if len(current.Chain.Newest().Keys.Roles.Rescue.Keys) == 0 {
 		return noRescue(current.Chain)
 	}
-	sayOlder(ctx, p, current, doc.Node)
+	sayOlder(ctx, in, current, doc.Node)
 	for _, name := range names {
 		doc.Node = name
 		c, err := SignRescue(current, doc, by)
 		if err != nil {
 			return err
 		}
-		if err := p.PutRescue(ctx, name, c); err != nil {
+		if err := putRescue(ctx, in.Registry, name, c); err != nil {
 			return err
 		}
 	}
@@ -118,17 +121,44 @@ func (p *Publisher) Rescue(ctx context.Context, policy published.Policy, doc spe
 
 // sayOlder says where the node's layer has an agent that passes over the statement. Whether that
 // is known does not keep anybody from trying.
-func sayOlder(ctx context.Context, p *Publisher, current published.Policy, node string) {
+func sayOlder(ctx context.Context, in *published.Reader, current published.Policy, node string) {
 	current.Site = false
 	var older []string
-	found, err := p.Find(ctx, current)
+	found, err := in.Find(ctx, current)
 	if err == nil {
 		older, err = found.WithoutFeature(ctx, spec.RescueFeature)
 	}
 	switch {
 	case err != nil:
-		p.Say("whether the agent of %s obeys this is not known: %v", node, err)
+		in.Say("whether the agent of %s obeys this is not known: %v", node, err)
 	case slices.Contains(older, node):
-		p.Say("the agent of %s is older and passes over this: its next layer has one that obeys; a loader of now does at the next boot", node)
+		in.Say("the agent of %s is older and passes over this: its next layer has one that obeys; a loader of now does at the next boot", node)
 	}
+}
+
+// SignRescue signs what lets somebody into a node, and decides as that node would.
+func SignRescue(policy published.Policy, doc spec.Rescue, by []crypto.Signer) (c trust.Candidate, err error) {
+	if c.Document, err = spec.Encode(doc); err != nil {
+		return c, err
+	}
+	said := sign.RescuePredicate{Fleet: doc.Fleet, Node: doc.Node, Code: doc.Code, IssuedAt: doc.At}
+	if c.Bundles, err = sign.Each(by, func(s crypto.Signer) ([]byte, error) {
+		return sign.SignRescue(s, oci.Digest(c.Document), said)
+	}); err != nil {
+		return c, err
+	}
+	_, err = rescue.Node{Fleet: policy.Fleet, Names: []string{doc.Node}, Code: doc.Code, Keys: policy.Roles().Rescue}.Accept(c)
+	return c, err
+}
+
+// putRescue publishes it for its node, in place of one that was there.
+func putRescue(ctx context.Context, in *registry.Registry, node string, c trust.Candidate) error {
+	manifest, blobs := oci.DocumentManifest(oci.TypeRescue, c.Document, c.Bundles...)
+	for _, b := range blobs {
+		if err := in.PutData(ctx, oci.RepoRescue, b); err != nil {
+			return err
+		}
+	}
+	_, err := in.PutManifest(ctx, oci.RepoRescue, oci.MediaTypeManifest, manifest, node)
+	return err
 }

@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package publish
+package policy
 
 import (
 	"context"
 	"crypto"
-	"errors"
 	"fmt"
 	"io"
 	"slices"
@@ -14,39 +13,10 @@ import (
 	"github.com/caisson-os/caisson/fleet/published"
 	"github.com/caisson-os/caisson/internal/cli"
 	"github.com/caisson-os/caisson/internal/plain"
-	"github.com/caisson-os/caisson/oci"
 	"github.com/caisson-os/caisson/oci/sign"
-	"github.com/caisson-os/caisson/oci/trust"
 	"github.com/caisson-os/caisson/oci/trust/chain"
 	"github.com/caisson-os/caisson/spec"
 )
-
-// putKeys pushes the versions that the registry lacks, oldest first: a node finds each by the
-// one before. Of a registry that has the newest it asks nothing else.
-func (p *Publisher) putKeys(ctx context.Context, c *chain.Chain) error {
-	if c == nil {
-		return nil
-	}
-	links := c.Links()
-	var missing []chain.Link
-	for _, l := range slices.Backward(links) {
-		_, err := p.Registry.Source().Manifest(ctx, oci.RepoFleet, trust.KeysTag(l.Keys.Version), "")
-		if err == nil {
-			break
-		}
-		if !errors.Is(err, oci.ErrNotFound) {
-			return err
-		}
-		missing = append(missing, l)
-	}
-	for _, l := range slices.Backward(missing) {
-		if _, err := p.putSigned(ctx, oci.TypeKeys, l.Candidate.Document, []string{trust.KeysTag(l.Keys.Version)},
-			l.Candidate.Bundles...); err != nil {
-			return err
-		}
-	}
-	return nil
-}
 
 // KeysChange is a change of a fleet's keys, as keys rotate, revoke and rehearse -o json print it.
 type KeysChange struct {
@@ -59,9 +29,9 @@ type KeysChange struct {
 	DryRun  bool                   `json:"dryRun,omitempty"`
 }
 
-// NextKeys returns the version that comes after those of a chain where the policy's keys are to count,
+// nextKeys returns the version that comes after those of a chain where the policy's keys are to count,
 // and what it changes; where revoke is set it revokes the keys that go.
-func NextKeys(p published.Policy, after *chain.Chain, revoke bool, reason string, at time.Time) (KeysChange, spec.Keys, error) {
+func nextKeys(p published.Policy, after *chain.Chain, revoke bool, reason string, at time.Time) (KeysChange, spec.Keys, error) {
 	newest := after.Newest().Keys
 	next := spec.Keys{Roles: p.Roles(), Revoked: slices.Clone(newest.Revoked), Reason: reason, At: at}
 	changes, err := published.CompareRoles(newest.Roles, next.Roles)
@@ -108,10 +78,10 @@ func (c KeysChange) Tell(say func(format string, args ...any)) {
 	}
 }
 
-// Followers counts the nodes that are left behind where another chain takes the place of a policy's:
+// followers counts the nodes that are left behind where another chain takes the place of a policy's:
 // each refuses what is published then, until it boots by other boot files. It refuses root keys that
 // can sign the chain's next version, since then no node has to be left behind.
-func (p *Publisher) Followers(ctx context.Context, policy published.Policy, root []crypto.Signer) (int, error) {
+func followers(ctx context.Context, in *published.Reader, policy published.Policy, root []crypto.Signer) (int, error) {
 	by := policy.Chain.Newest().Keys.Roles.Root
 	old, err := sign.ParsePublics(by.Keys)
 	if err != nil {
@@ -128,7 +98,7 @@ func (p *Publisher) Followers(ctx context.Context, policy published.Policy, root
 			"stolen, sign with new ones alone", "enough root keys of version %d sign to go on from it", policy.Chain.Version())
 	}
 	policy.Site = false
-	f, err := p.Find(ctx, policy)
+	f, err := in.Find(ctx, policy)
 	if err != nil {
 		return 0, err
 	}
@@ -147,12 +117,12 @@ type KeysPlan struct {
 	Silent int        `json:"silent,omitempty"` // nodes that have not reported their keys
 }
 
-// PlanKeys returns what a change meets where the keys of a policy count now.
-func (p *Publisher) PlanKeys(ctx context.Context, now published.Policy, change KeysChange) (*KeysPlan, error) {
+// planKeys returns what a change meets where the keys of a policy count now.
+func planKeys(ctx context.Context, in *published.Reader, now published.Policy, change KeysChange) (*KeysPlan, error) {
 	out := &KeysPlan{Fleet: change.Fleet, Version: now.Chain.Version(), Changes: append([]published.RoleChange{}, change.Changes...),
 		Behind: []NodeKeys{}}
 	now.Site = false
-	found, err := p.Find(ctx, now)
+	found, err := in.Find(ctx, now)
 	if err != nil {
 		return nil, err
 	}

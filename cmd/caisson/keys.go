@@ -356,7 +356,8 @@ func (r *rescuing) run(ctx context.Context, a *app, names []string, node string)
 		out.Place = r.to + "/" + oci.RepoRescue + ":" + node
 		var p *publish.Publisher
 		if p, err = r.open(a, names[0], nil, true); err == nil {
-			err = policy.LetIn(ctx, &p.Reader, trusted, doc, out.Names, by)
+			p.Signers = by
+			err = policy.LetIn(ctx, &p.Reader, trusted, doc, out.Names)
 		}
 	}
 	if err != nil {

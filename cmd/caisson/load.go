@@ -135,7 +135,7 @@ func (f *fromCluster) parse(ctx context.Context, at time.Time, names []string) (
 		return s, found, nil
 	}
 	if f.plan != "" { // before anything is asked
-		if _, err := publish.ActDigest(f.plan); err != nil {
+		if _, err := preview.ActDigest(f.plan); err != nil {
 			return nil, nil, fmt.Errorf("--plan: %w", err)
 		}
 	}

@@ -156,7 +156,7 @@ func (a *app) approveCommand() *cobra.Command {
 	var why changer
 	var who signers
 	c := verb("approve", func(*cobra.Command, []string) error {
-		bare, err := publish.ActDigest(plan)
+		bare, err := preview.ActDigest(plan)
 		if err != nil {
 			return err
 		}
@@ -165,12 +165,12 @@ func (a *app) approveCommand() *cobra.Command {
 			return err
 		}
 		b := why.by()
-		statements, err := publish.Approve(by, plan, sign.ApprovalPredicate{Fleet: fleet, Author: b.Author, Reason: b.Reason, IssuedAt: now()})
+		statements, err := preview.Approve(by, plan, sign.ApprovalPredicate{Fleet: fleet, Author: b.Author, Reason: b.Reason, IssuedAt: now()})
 		if err != nil {
 			return err
 		}
 		if name == "" {
-			if name, err = publish.ApprovalName(bare, by[0].Public()); err != nil {
+			if name, err = preview.ApprovalName(bare, by[0].Public()); err != nil {
 				return err
 			}
 		}

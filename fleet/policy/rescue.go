@@ -95,9 +95,9 @@ func noRescue(c *chain.Chain) error {
 		"version %d of the keys does not have the site's rescue keys", c.Newest().Keys.Version)
 }
 
-// LetIn signs a statement for each of a node's names, by the keys that count now, and puts it where
+// LetIn has the reader's signers sign a statement for each of a node's names, by the keys that count now, and puts it where
 // the node looks.
-func LetIn(ctx context.Context, in *published.Reader, policy published.Policy, doc spec.Rescue, names []string, by []crypto.Signer) error {
+func LetIn(ctx context.Context, in *published.Reader, policy published.Policy, doc spec.Rescue, names []string) error {
 	current, err := in.Follow(ctx, policy, false)
 	if err != nil {
 		return err
@@ -108,7 +108,7 @@ func LetIn(ctx context.Context, in *published.Reader, policy published.Policy, d
 	sayOlder(ctx, in, current, doc.Node)
 	for _, name := range names {
 		doc.Node = name
-		c, err := SignRescue(current, doc, by)
+		c, err := SignRescue(current, doc, in.Signers)
 		if err != nil {
 			return err
 		}

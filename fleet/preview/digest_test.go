@@ -49,7 +49,7 @@ func TestDigestIsOfOneAct(t *testing.T) {
 	if good().digest(t) != first {
 		t.Error("an act has two digests")
 	}
-	if bare, err := publish.ActDigest(first); err != nil || !strings.HasPrefix(bare, "sha256:") {
+	if bare, err := ActDigest(first); err != nil || !strings.HasPrefix(bare, "sha256:") {
 		t.Errorf("%s: %v", first, err)
 	}
 	for name, change := range map[string]func(*act){

@@ -206,7 +206,7 @@ func (w Preview) Digest(fleet *published.Fleet, from spec.Floor, nodes []publish
 	for _, l := range w.Site.Fleet().Left {
 		fmt.Fprintf(h, "%s is left out\n", l.Name)
 	}
-	return publish.Act + digest.From(h), nil
+	return Act + digest.From(h), nil
 }
 
 // Agree has somebody agree to what would be published, by its digest, unless that was given as agreed.

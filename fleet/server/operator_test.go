@@ -14,7 +14,7 @@ import (
 
 	"github.com/caisson-os/caisson/fleet/audit"
 	"github.com/caisson-os/caisson/fleet/people"
-	"github.com/caisson-os/caisson/fleet/publish"
+	"github.com/caisson-os/caisson/fleet/preview"
 	"github.com/caisson-os/caisson/fleet/published"
 	"github.com/caisson-os/caisson/oci/sign"
 	"github.com/caisson-os/caisson/spec/refusal"
@@ -78,12 +78,12 @@ func aNewOperator(t *testing.T, start func(testing.TB, string) *oidctest.Provide
 	if status, text := s.ask("POST", "/v1/nodes/n1/accept", []byte(key), "Authorization", "Bearer "+token); status != http.StatusNoContent {
 		t.Errorf("by a command: %d %s", status, text)
 	}
-	plan := publish.Act + "sha256:" + strings.Repeat("ab", 32)
-	said, err := publish.Approve([]crypto.Signer{own}, plan, sign.ApprovalPredicate{Fleet: "metal", Author: "test-user2", Reason: "looked at it", IssuedAt: time.Now()})
+	plan := preview.Act + "sha256:" + strings.Repeat("ab", 32)
+	said, err := preview.Approve([]crypto.Signer{own}, plan, sign.ApprovalPredicate{Fleet: "metal", Author: "test-user2", Reason: "looked at it", IssuedAt: time.Now()})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got, err := publish.ReadApproval(fleet(own, others), plan, said[0]); err != nil || got.Author != "test-user2" {
+	if got, err := preview.ReadApproval(fleet(own, others), plan, said[0]); err != nil || got.Author != "test-user2" {
 		t.Errorf("an approval: %+v, %v", got, err)
 	}
 	if _, page := s.browse(who, "/audit?who=test-user2"); strings.Count(page, `<td data-is="what">`) != 6 || !strings.Contains(page, "The chain holds") {
@@ -103,7 +103,7 @@ func aNewOperator(t *testing.T, start func(testing.TB, string) *oidctest.Provide
 		t.Errorf("back again: %d", status)
 	}
 	var refused *refusal.Refusal
-	if _, err := publish.ReadApproval(fleet(others), plan, said[0]); !errors.As(err, &refused) || refused.Code != refusal.UnknownKey {
+	if _, err := preview.ReadApproval(fleet(others), plan, said[0]); !errors.As(err, &refused) || refused.Code != refusal.UnknownKey {
 		t.Errorf("an approval by a key that left: %v", err)
 	}
 	now := s.logged("denied", "login", "login", "token", "accept", "accept", "denied")

@@ -16,6 +16,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
+	"github.com/caisson-os/caisson/fleet/preview"
 	"github.com/caisson-os/caisson/fleet/publish"
 	"github.com/caisson-os/caisson/fleet/published"
 	"github.com/caisson-os/caisson/oci"
@@ -145,7 +146,7 @@ func wordOf(a *unstructured.Unstructured, policy published.Policy) (word, error)
 	// an object may name any author
 	out := word{By: publish.By{Author: strings.TrimSpace(author + " (unproven)"), Reason: reason}, name: a.GetName()}
 	for _, statement := range signed {
-		said, err := publish.ReadApproval(policy, plan, statement)
+		said, err := preview.ReadApproval(policy, plan, statement)
 		if err != nil {
 			return word{}, err
 		}

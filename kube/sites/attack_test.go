@@ -15,7 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/client-go/rest"
 
-	"github.com/caisson-os/caisson/fleet/publish"
+	"github.com/caisson-os/caisson/fleet/preview"
 	"github.com/caisson-os/caisson/kube/object"
 	"github.com/caisson-os/caisson/kube/sites"
 	"github.com/caisson-os/caisson/kube/test/kubetest"
@@ -90,7 +90,7 @@ func TestAttacks(t *testing.T) {
 	})
 
 	t.Run("an approval in another namespace, and of another plan", func(t *testing.T) {
-		for namespace, plan := range map[string]string{"other": plan(), "metal-a": publish.Act + "sha256:" + strings.Repeat("0", 64)} {
+		for namespace, plan := range map[string]string{"other": plan(), "metal-a": preview.Act + "sha256:" + strings.Repeat("0", 64)} {
 			apply(t, c, namespace, head+"kind: PublishApproval\nmetadata: {name: x}\nspec: {plan: \""+plan+"\", author: mallory}\n")
 		}
 		apply(t, c, "metal-a", head+"kind: NodeSet\nmetadata: {name: again}\nspec: {}\n")
@@ -134,7 +134,7 @@ func TestAttacks(t *testing.T) {
 		apply(t, c, "metal-e", siteObject("metal-e", elsewhere, ""))
 		waitsFor(t, c, "metal-e", agreed)
 		approve(t, c, "metal-e", "one", agreed)
-		apply(t, c, "metal-e", head+"kind: PublishApproval\nmetadata: {name: before}\nspec: {plan: \""+strings.TrimPrefix(agreed, publish.Act)+"\", author: eve}\n")
+		apply(t, c, "metal-e", head+"kind: PublishApproval\nmetadata: {name: before}\nspec: {plan: \""+strings.TrimPrefix(agreed, preview.Act)+"\", author: eve}\n")
 		still := func() {
 			t.Helper()
 			waitsFor(t, c, "metal-e", agreed)
@@ -170,9 +170,9 @@ func TestAttacks(t *testing.T) {
 		}{
 			"stranger": {stranger, "metal-a", plan()},
 			"fleet":    {signer, "metal-b", plan()},
-			"plan":     {signer, "metal-a", publish.Act + "sha256:" + strings.Repeat("0", 64)},
+			"plan":     {signer, "metal-a", preview.Act + "sha256:" + strings.Repeat("0", 64)},
 		} {
-			statements, err := publish.Approve([]crypto.Signer{one.by}, one.plan, sign.ApprovalPredicate{Fleet: one.fleet, Author: "mallory", IssuedAt: time.Now()})
+			statements, err := preview.Approve([]crypto.Signer{one.by}, one.plan, sign.ApprovalPredicate{Fleet: one.fleet, Author: "mallory", IssuedAt: time.Now()})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -199,7 +199,7 @@ func TestAttacks(t *testing.T) {
 		apply(t, c, "metal-a", head+"kind: NodeSet\nmetadata: {name: third}\nspec: {}\n") // the next look
 		condition(t, c.Admin, "NodeSet", "metal-a", "third", "Valid", "True Valid")
 		eventually(t, func() error {
-			if p := plan(); p == "sha256:0" || !strings.HasPrefix(p, publish.Act) {
+			if p := plan(); p == "sha256:0" || !strings.HasPrefix(p, preview.Act) {
 				return os.ErrInvalid
 			}
 			return nil

@@ -31,6 +31,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/log"
 	"sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
+	"github.com/caisson-os/caisson/fleet/preview"
 	"github.com/caisson-os/caisson/fleet/publish"
 	"github.com/caisson-os/caisson/fleet/published"
 	"github.com/caisson-os/caisson/fleet/report"
@@ -417,7 +418,7 @@ func TestSignedApproval(t *testing.T) {
 	}
 	signed := func(plan string) string {
 		t.Helper()
-		statements, err := publish.Approve([]crypto.Signer{signer}, plan, sign.ApprovalPredicate{Fleet: "metal-a", Author: "eve", IssuedAt: time.Now()})
+		statements, err := preview.Approve([]crypto.Signer{signer}, plan, sign.ApprovalPredicate{Fleet: "metal-a", Author: "eve", IssuedAt: time.Now()})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package publish
+package preview
 
 import (
 	"crypto"
 	"fmt"
 	"strings"
 
+	"github.com/caisson-os/caisson/fleet/publish"
 	"github.com/caisson-os/caisson/fleet/published"
 	"github.com/caisson-os/caisson/internal/cli"
 	"github.com/caisson-os/caisson/internal/digest"
@@ -51,7 +52,7 @@ func Approve(by []crypto.Signer, plan string, p sign.ApprovalPredicate) (stateme
 
 // Approved is one operator's approval of a plan.
 type Approved struct {
-	By
+	publish.By
 	Key string // id of the key that signed
 }
 
@@ -68,7 +69,7 @@ func ReadApproval(p published.Policy, plan, statement string) (Approved, error) 
 	if v.Predicate.Fleet != p.Fleet {
 		return Approved{}, refusal.New(refusal.Subject, "the approval is for fleet %q", v.Predicate.Fleet)
 	}
-	return Approved{By{Author: v.Predicate.Author, Reason: v.Predicate.Reason}, v.Keys[0]}, nil
+	return Approved{publish.By{Author: v.Predicate.Author, Reason: v.Predicate.Reason}, v.Keys[0]}, nil
 }
 
 // ApprovalName is of the plan and of who approves: two operators have two objects, and one who

@@ -1,13 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package publish
+package preview
 
 import (
 	"crypto"
 	"errors"
 	"strings"
 	"testing"
+	"time"
 
+	"github.com/caisson-os/caisson/fleet/publish"
 	"github.com/caisson-os/caisson/fleet/published"
 	"github.com/caisson-os/caisson/oci/sign"
 	"github.com/caisson-os/caisson/spec/refusal"
@@ -26,7 +28,7 @@ func TestApproved(t *testing.T) {
 	}
 	policy := published.Policy{Fleet: "metal-a", Operator: operators[:2], Threshold: 1}
 	plan, other := Act+"sha256:"+strings.Repeat("ab", 32), Act+"sha256:"+strings.Repeat("cd", 32)
-	said := sign.ApprovalPredicate{Fleet: "metal-a", Author: "eve", Reason: "looked at it", IssuedAt: start}
+	said := sign.ApprovalPredicate{Fleet: "metal-a", Author: "eve", Reason: "looked at it", IssuedAt: time.Now()}
 	approve := func(plan string, p sign.ApprovalPredicate, by ...crypto.Signer) []string {
 		t.Helper()
 		s, err := Approve(by, plan, p)
@@ -37,7 +39,7 @@ func TestApproved(t *testing.T) {
 	}
 	for i, s := range approve(plan, said, keys[:2]...) {
 		got, err := ReadApproval(policy, plan, s)
-		if err != nil || got.By != (By{Author: "eve", Reason: "looked at it"}) || got.Key != operators[i].ID() {
+		if err != nil || got.By != (publish.By{Author: "eve", Reason: "looked at it"}) || got.Key != operators[i].ID() {
 			t.Errorf("%+v, %v", got, err)
 		}
 	}
@@ -45,7 +47,7 @@ func TestApproved(t *testing.T) {
 	elsewhere := said
 	elsewhere.Fleet = "metal-b"
 	bare := strings.TrimPrefix(plan, Act)
-	fleet, err := sign.SignFleet(keys[0], bare, sign.PredicateFleet, sign.FleetPredicate{Fleet: "metal-a", IssuedAt: start, Expires: start.Add(1e12)})
+	fleet, err := sign.SignFleet(keys[0], bare, sign.PredicateFleet, sign.FleetPredicate{Fleet: "metal-a", IssuedAt: time.Now(), Expires: time.Now().Add(1e12)})
 	if err != nil {
 		t.Fatal(err)
 	}

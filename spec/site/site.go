@@ -163,7 +163,9 @@ func build(r *document.Reader) *Site {
 	}
 	s.parts.Compile(s.checker(r.Checker), &s.fleet, s.doc.Layer.At)
 	part := s.parts.Named(module.Machine)
-	machine.CheckAddresses(r.Checker, s.machines(), func(n inventory.Node) *tree.Value { return part.Effective(part.Choose(n.Name, n.Label), nil) })
+	machine.CheckAddresses(r.Checker, s.machines(), func(n inventory.Node) *tree.Value {
+		return part.Effective(part.Choose(n.Name, n.Label), nil)
+	})
 	s.realtime = override.CompileRealtime(s.checker(r.Checker), s.maintenance.Realtime(), s.fleet.Nodes,
 		func(n inventory.Node) []*module.Fragment { f, _ := s.fragments(n); return f })
 	s.services.CheckPlaces(r.Checker, s.parts, s.layer.Kept)

@@ -16,7 +16,7 @@ import (
 
 	"github.com/caisson-os/caisson/builder/apt"
 	"github.com/caisson-os/caisson/builder/base"
-	"github.com/caisson-os/caisson/builder/modules"
+	"github.com/caisson-os/caisson/builder/boot"
 	"github.com/caisson-os/caisson/builder/root"
 	"github.com/caisson-os/caisson/internal/digest"
 	"github.com/caisson-os/caisson/internal/durable"
@@ -127,7 +127,7 @@ func (b *build) wanted() spec.Packages {
 		more, there = append(more, b.baseNames()...), b.foreign.installed("")
 	}
 	there = append(there, plain.Each(p.Install, func(pkg spec.Package) string { return pkg.Name })...)
-	p.Install = slices.DeleteFunc(slices.Clone(p.Install), func(pkg spec.Package) bool { return pkg.Name == modules.Manager })
+	p.Install = slices.DeleteFunc(slices.Clone(p.Install), func(pkg spec.Package) bool { return pkg.Name == boot.DKMS })
 	for _, name := range more {
 		if !slices.Contains(there, name) {
 			p.Install = append(p.Install, spec.Package{Name: name})

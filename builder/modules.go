@@ -13,7 +13,7 @@ import (
 	"strings"
 
 	"github.com/caisson-os/caisson/builder/apt"
-	"github.com/caisson-os/caisson/builder/modules"
+	"github.com/caisson-os/caisson/builder/boot"
 	"github.com/caisson-os/caisson/builder/root"
 	"github.com/caisson-os/caisson/internal/cms"
 )
@@ -21,11 +21,11 @@ import (
 // apart resolves what is asked for, and what modules of its packages are made with.
 func (b *build) apart(ctx context.Context, ask apt.Request, base []string) (kept, tools []apt.Deb, err error) {
 	kept, err = b.timed(ctx, ask)
-	if err == nil && !slices.Contains(names(kept), modules.Manager) || ctx.Err() != nil {
+	if err == nil && !slices.Contains(names(kept), boot.DKMS) || ctx.Err() != nil {
 		return kept, nil, err
 	}
 	without := ask
-	without.Status += modules.StandIn
+	without.Status += boot.StandIn
 	resolved, failed := b.timed(ctx, without)
 	if failed != nil { // also where a package is blacklisted that the tools need
 		return nil, nil, err
@@ -35,8 +35,8 @@ func (b *build) apart(ctx context.Context, ask apt.Request, base []string) (kept
 		there = append(there, b.foreign.installed("")...)
 	}
 	with := ask
-	with.Never, with.Install = nil, append(slices.Clone(ask.Install), modules.Manager)
-	headers, err := modules.Headers(there)
+	with.Never, with.Install = nil, append(slices.Clone(ask.Install), boot.DKMS)
+	headers, err := boot.Headers(there)
 	if err == nil {
 		if headers != "" {
 			with.Install = append(with.Install, headers)
@@ -44,20 +44,20 @@ func (b *build) apart(ctx context.Context, ask apt.Request, base []string) (kept
 		tools, err = b.timed(ctx, with)
 	}
 	if err != nil {
-		return nil, nil, fmt.Errorf("packages with modules for %s: %w", modules.Manager, err)
+		return nil, nil, fmt.Errorf("packages with modules for %s: %w", boot.DKMS, err)
 	}
 	return resolved, slices.DeleteFunc(tools, func(d apt.Deb) bool { return slices.Contains(resolved, d) }), nil
 }
 
 // withModules installs packages that need the tools, and makes their modules.
 func (b *build) withModules(ctx context.Context, r *root.Root, install func() error) error {
-	if err := modules.Pretend(r); err != nil {
+	if err := boot.PretendDKMS(r); err != nil {
 		return err
 	}
 	if err := install(); err != nil {
 		return err
 	}
-	if err := modules.Forget(ctx, r); err != nil {
+	if err := boot.ForgetDKMS(ctx, r); err != nil {
 		return err
 	}
 	if err := b.fetch(ctx, func() *apt.State { return b.apt }, b.chosen.Tools); err != nil {
@@ -81,7 +81,7 @@ func (b *build) withModules(ctx context.Context, r *root.Root, install func() er
 		append([]string{"install", "--"}, names(b.chosen.Tools)...)...); err != nil {
 		return fmt.Errorf("install what makes modules: %w", err)
 	}
-	made, err := modules.Make(ctx, r, scratch, signs(b.options.Boot, modules.Sign))
+	made, err := boot.MakeModules(ctx, r, scratch, signs(b.options.Boot, boot.SignModule))
 	if err == nil && len(made) > 0 {
 		by := "not signed: a kernel under lockdown loads none of them"
 		if b.options.Boot != nil {

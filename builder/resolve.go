@@ -22,7 +22,7 @@ import (
 	"github.com/caisson-os/caisson/builder/apparmor"
 	"github.com/caisson-os/caisson/builder/apt"
 	"github.com/caisson-os/caisson/builder/base"
-	"github.com/caisson-os/caisson/builder/modules"
+	"github.com/caisson-os/caisson/builder/boot"
 	"github.com/caisson-os/caisson/builder/packages"
 
 	"github.com/caisson-os/caisson/internal/durable"
@@ -145,8 +145,8 @@ func (b *build) resolve(ctx context.Context) (err error) {
 func (b *build) locked() error {
 	key := b.lockKey()
 	for _, l := range append([]packages.Lock{*b.options.Lock}, b.options.Shared...) {
-		if l.Recipe == key && slices.Contains(names(l.Packages), modules.Manager) {
-			return cli.WithHint(errors.New("the lock is of a release that made no modules: it has "+modules.Manager+
+		if l.Recipe == key && slices.Contains(names(l.Packages), boot.DKMS) {
+			return cli.WithHint(errors.New("the lock is of a release that made no modules: it has "+boot.DKMS+
 				" and a compiler for the layer"), "'caisson lock --update' has them for the build alone")
 		}
 		if l.Recipe == key {
@@ -263,7 +263,7 @@ func (b *build) answer(ctx context.Context, states []*apt.State) (packages.Lock,
 			}
 		}
 	}
-	return recall(b, []any{l, base.Recommended(), modules.Manager, "sources"}, func() (packages.Lock, error) { return b.choose(ctx, l) })
+	return recall(b, []any{l, base.Recommended(), boot.DKMS, "sources"}, func() (packages.Lock, error) { return b.choose(ctx, l) })
 }
 
 // recall returns what find has found for the same question before: the same indexes

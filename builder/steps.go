@@ -18,7 +18,6 @@ import (
 	"github.com/caisson-os/caisson/builder/apt"
 	"github.com/caisson-os/caisson/builder/base"
 	"github.com/caisson-os/caisson/builder/boot"
-	"github.com/caisson-os/caisson/builder/modules"
 	"github.com/caisson-os/caisson/builder/packages"
 	"github.com/caisson-os/caisson/builder/root"
 	"github.com/caisson-os/caisson/internal/durable"
@@ -389,7 +388,7 @@ func makeBoot(ctx context.Context, b *build, r *root.Root, dir string) ([]file, 
 		b.say(Event{Step: stepBoot, State: "note", Text: text})
 	}
 	if b.options.Boot != nil {
-		unsigned, err := modules.Unsigned(ctx, r, release)
+		unsigned, err := boot.Unsigned(ctx, r, release)
 		if err != nil {
 			return nil, f, err
 		}

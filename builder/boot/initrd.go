@@ -2,7 +2,7 @@
 
 // Package boot makes what firmware and boot loaders read: the kernel, the
 // generic initrd with the agent, which it finds and checks, as its first process, and site.cpio, which says
-// whom a node trusts.
+// whom a node trusts. It also makes, and signs, the kernel's modules of sources for dkms(8).
 //
 // The initrd is generic: it holds the agent and the loader's modules, nothing
 // of a site, so that layers stay reproducible and keys change without a rebuild.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package modules
+package boot
 
 import (
 	"bytes"
@@ -30,7 +30,7 @@ func TestSign(t *testing.T) {
 		t.Fatal(err)
 	}
 	module := []byte("\x7fELF module")
-	signed, err := Sign(module, key, certificate)
+	signed, err := SignModule(module, key, certificate)
 	if err != nil {
 		t.Fatal(err)
 	}

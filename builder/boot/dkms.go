@@ -1,10 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package modules makes kernel modules of the sources that packages bring for dkms(8).
-//
-// They are made in a tree above the layer's that is thrown away: of compiler, headers and dkms
-// nothing stays, see docs/adr/0028-modules-out-of-the-tree.md. Only builder imports it.
-package modules
+package boot
 
 import (
 	"bytes"
@@ -20,25 +16,24 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/caisson-os/caisson/builder/boot"
 	"github.com/caisson-os/caisson/builder/root"
 	"github.com/caisson-os/caisson/internal/cms"
 )
 
-// Manager is the package that makes modules where it is installed. No layer has it.
-const Manager = "dkms"
+// DKMS is the package that makes modules where it is installed. No layer has it.
+const DKMS = "dkms"
 
-// StandIn is the [Manager] in a record of dpkg, for packages that depend on it.
-const StandIn = "\nPackage: " + Manager + "\nStatus: install ok installed\nPriority: optional\nSection: kernel\n" +
+// StandIn is the [DKMS] in a record of dpkg, for packages that depend on it.
+const StandIn = "\nPackage: " + DKMS + "\nStatus: install ok installed\nPriority: optional\nSection: kernel\n" +
 	"Maintainer: caisson\nArchitecture: all\nMulti-Arch: foreign\nVersion: 9999\nDescription: stand-in\n\n"
 
 // hook is the program that scripts of packages with sources call, and fail without.
 const hook = "/usr/lib/dkms/common.postinst"
 
-const status, list = "/var/lib/dpkg/status", "/var/lib/dpkg/info/" + Manager + ".list"
+const status, list = "/var/lib/dpkg/status", "/var/lib/dpkg/info/" + DKMS + ".list"
 
-// Pretend makes a tree one that has the [Manager], until [Forget].
-func Pretend(r *root.Root) error {
+// PretendDKMS makes a tree one that has the [DKMS], until [ForgetDKMS].
+func PretendDKMS(r *root.Root) error {
 	had, err := r.ReadFile(status)
 	if err != nil {
 		return err
@@ -47,9 +42,9 @@ func Pretend(r *root.Root) error {
 		r.WriteFile(list, []byte("/.\n/usr\n/usr/lib\n"+path.Dir(hook)+"\n"+hook+"\n"), 0o644))
 }
 
-// Forget undoes [Pretend].
-func Forget(ctx context.Context, r *root.Root) error {
-	return root.Said(r.Run(ctx, root.Command{Args: []string{"dpkg", "--force-depends", "--purge", Manager}}))
+// ForgetDKMS undoes [PretendDKMS].
+func ForgetDKMS(ctx context.Context, r *root.Root) error {
+	return root.Said(r.Run(ctx, root.Command{Args: []string{"dpkg", "--force-depends", "--purge", DKMS}}))
 }
 
 // kernelName is a package of one kernel. What tells signed ones apart is not of the release.
@@ -60,7 +55,7 @@ var kernelName = regexp.MustCompile(`^(.+)-(?:image|kernel)-(\d.*?)(?:-unsigned|
 func Headers(packages []string) (string, error) {
 	release, headers := "", ""
 	for _, name := range packages {
-		if m := kernelName.FindStringSubmatch(name); m != nil && boot.Newer(m[2], release) {
+		if m := kernelName.FindStringSubmatch(name); m != nil && Newer(m[2], release) {
 			release, headers = m[2], m[1]+"-headers-"+m[2]
 		}
 	}
@@ -79,10 +74,11 @@ var script string
 // failed begins the script's line that has the reasons.
 const failed = "caisson: not made\n"
 
-// Make makes the modules of the sources in r for its kernel, and returns their files. scratch
+// MakeModules makes the modules of the sources for dkms(8) in r for its kernel, and returns their files.
+// Of what is in scratch nothing stays, see docs/adr/0028-modules-out-of-the-tree.md. scratch
 // is a tree above r with the tools. sign signs each, once all are made.
-func Make(ctx context.Context, r, scratch *root.Root, sign func(module []byte) ([]byte, error)) ([]string, error) {
-	release, _, err := boot.Kernel(r)
+func MakeModules(ctx context.Context, r, scratch *root.Root, sign func(module []byte) ([]byte, error)) ([]string, error) {
+	release, _, err := Kernel(r)
 	if err != nil {
 		return nil, err
 	}
@@ -106,15 +102,15 @@ func Make(ctx context.Context, r, scratch *root.Root, sign func(module []byte) (
 		}
 		return nil, fmt.Errorf("make modules for kernel %s: %w", release, root.Said(err))
 	}
-	made, err := keep(ctx, r, scratch, "/usr/lib/modules/"+release+"/updates", sign)
+	made, err := keepModules(ctx, r, scratch, "/usr/lib/modules/"+release+"/updates", sign)
 	if err == nil {
 		err = root.Said(r.Run(ctx, root.Command{Args: []string{"depmod", release}}))
 	}
 	return made, err
 }
 
-// keep writes into r the modules that were made in scratch below dir.
-func keep(ctx context.Context, r, scratch *root.Root, dir string, sign func(module []byte) ([]byte, error)) (made []string, err error) {
+// keepModules writes into r the modules that were made in scratch below dir.
+func keepModules(ctx context.Context, r, scratch *root.Root, dir string, sign func(module []byte) ([]byte, error)) (made []string, err error) {
 	names, err := scratch.ReadDir(dir)
 	if err != nil {
 		return nil, err
@@ -131,7 +127,7 @@ func keep(ctx context.Context, r, scratch *root.Root, dir string, sign func(modu
 		}
 		switch {
 		case info.IsDir():
-			below, err := keep(ctx, r, scratch, name, sign)
+			below, err := keepModules(ctx, r, scratch, name, sign)
 			if err != nil {
 				return nil, err
 			}
@@ -141,16 +137,16 @@ func keep(ctx context.Context, r, scratch *root.Root, dir string, sign func(modu
 			if err != nil {
 				return nil, err
 			}
-			if data, err = boot.Unpack(ctx, name, data); err == nil {
+			if data, err = Unpack(ctx, name, data); err == nil {
 				data, err = sign(data)
 			}
 			if err != nil {
 				return nil, fmt.Errorf("module %s: %w", name, err)
 			}
-			if err := r.WriteFile(boot.Plain(name), data, 0o644); err != nil {
+			if err := r.WriteFile(Plain(name), data, 0o644); err != nil {
 				return nil, err
 			}
-			made = append(made, boot.Plain(name))
+			made = append(made, Plain(name))
 		}
 	}
 	return made, nil
@@ -162,8 +158,8 @@ const mark = "~Module signature appended~\n"
 // inPKCS7 is the kind of a signature that names its key and algorithms itself.
 const inPKCS7 = 2
 
-// Sign appends a signature to a module.
-func Sign(module []byte, key crypto.Signer, certificate *x509.Certificate) ([]byte, error) {
+// SignModule appends a signature to a module.
+func SignModule(module []byte, key crypto.Signer, certificate *x509.Certificate) ([]byte, error) {
 	signature, err := cms.Detached(key, certificate, module)
 	if err != nil {
 		return nil, err
@@ -216,7 +212,7 @@ func (w *walk) at(name string) error {
 	}
 	data, err := w.r.ReadFile(path.Join(w.dir, name))
 	if err == nil {
-		data, err = boot.Unpack(w.ctx, name, data)
+		data, err = Unpack(w.ctx, name, data)
 	}
 	if err != nil {
 		return fmt.Errorf("%s: %w", name, err)

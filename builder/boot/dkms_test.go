@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package modules
+package boot
 
 import (
 	"slices"
@@ -58,7 +58,7 @@ func layers(t *testing.T, headers bool, sources map[string]string) (r, scratch *
 // only when it is told, and no key is made.
 func TestMake(t *testing.T) {
 	r, scratch := layers(t, true, map[string]string{"good-1": "done", "told-2.0": "byhand"})
-	made, err := Make(t.Context(), r, scratch, unsigned)
+	made, err := MakeModules(t.Context(), r, scratch, unsigned)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -82,7 +82,7 @@ func TestMake(t *testing.T) {
 // TestNotMade: all that were not made are named, each with the end of its log alone.
 func TestNotMade(t *testing.T) {
 	r, scratch := layers(t, true, map[string]string{"good-1": "done", "broken-2.0": "wrong", "other-3": "refused"})
-	_, err := Make(t.Context(), r, scratch, unsigned)
+	_, err := MakeModules(t.Context(), r, scratch, unsigned)
 	for _, want := range []string{"kernel 6.1.0-2-x", "module broken 2.0:", "broken.c: no such function", "module other 3:", "not for this kernel"} {
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v, want %q in it", err, want)
@@ -95,11 +95,11 @@ func TestNotMade(t *testing.T) {
 
 func TestWithoutHeaders(t *testing.T) {
 	r, scratch := layers(t, false, map[string]string{"good-1": "done"})
-	if _, err := Make(t.Context(), r, scratch, unsigned); err == nil || !strings.Contains(err.Error(), "linux-headers-6.1.0-2-x") {
+	if _, err := MakeModules(t.Context(), r, scratch, unsigned); err == nil || !strings.Contains(err.Error(), "linux-headers-6.1.0-2-x") {
 		t.Errorf("without headers: %v", err)
 	}
 	if r, scratch := layers(t, false, nil); true {
-		if made, err := Make(t.Context(), r, scratch, unsigned); err != nil || made != nil {
+		if made, err := MakeModules(t.Context(), r, scratch, unsigned); err != nil || made != nil {
 			t.Errorf("without sources: %q, %v", made, err)
 		}
 	}
@@ -118,9 +118,4 @@ func TestHeaders(t *testing.T) {
 	if _, err := Headers([]string{"linux-image-cloud-amd64", "vmlinuz"}); err == nil {
 		t.Error("headers of no kernel")
 	}
-}
-
-func TestMain(m *testing.M) {
-	root.Enter() // in a process that is to run a program of a layer
-	m.Run()
 }

@@ -95,8 +95,8 @@ func noRescue(c *chain.Chain) error {
 		"version %d of the keys does not have the site's rescue keys", c.Newest().Keys.Version)
 }
 
-// LetIn has the reader's signers sign a statement for each of a node's names, by the keys that count now, and puts it where
-// the node looks.
+// LetIn has the reader's signers sign a statement for each of a node's names, by the keys that count
+// now, and puts it where the node looks.
 func LetIn(ctx context.Context, in *published.Reader, policy published.Policy, doc spec.Rescue, names []string) error {
 	current, err := in.Follow(ctx, policy, false)
 	if err != nil {

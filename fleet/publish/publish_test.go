@@ -39,13 +39,6 @@ func must(t testing.TB, err error) {
 	}
 }
 
-func rootOf(t testing.TB, p *Publisher, tag string) spec.FleetIndex {
-	t.Helper()
-	root, err := published.ReadRoot(t.Context(), p.Registry.Source(), tag)
-	must(t, err)
-	return root
-}
-
 // fleet is a layout with keys for every role.
 type fleet struct {
 	*Publisher

@@ -156,7 +156,7 @@ func (a *app) rolloutStartCommand() *cobra.Command {
 		}
 		state := rollout.StateOf(plan, spec.Rollout{Phase: spec.RolloutRunning, Since: at.Unix()})
 		state.LeaveOut(held)
-		if err := state.Lack(rollout.Unrehearsed(c.Context(), r.Publisher, r.Policy, plan, o.Nodes)); err != nil {
+		if err := state.Unrehearsed(c.Context(), r.Publisher, r.Policy, plan, o.Nodes); err != nil {
 			a.say("'caisson rollout run' looks for rehearsals again: %v", err) // the plan is signed
 		}
 		if x.who.dry {

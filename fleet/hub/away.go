@@ -118,13 +118,10 @@ func (h *Hub) checkStore(ctx context.Context) error {
 // more. One that was retired by mistake comes back as what it was until then.
 const retiredKept = 7 * 24 * time.Hour
 
-// forgetTime is how long a transaction that forgets nodes may take.
-const forgetTime = time.Minute
-
 // forgetRetired lets go of nodes that were retired: their rows, history, keys and slots. A hub
 // that only reads lets go of what it has in memory, by the same rule.
 func (h *Hub) forgetRetired(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, forgetTime)
+	ctx, cancel := context.WithTimeout(ctx, lookTime)
 	defer cancel()
 	h.changing.Lock()
 	defer h.changing.Unlock()

@@ -272,7 +272,7 @@ func (h *Hub) fromRow(row store.Node) *node {
 	}
 	n := &node{rev: row.Rev, place: row.Place, accepted: row.Accepted, known: report.Reporter{Key: row.Key, Grade: row.Grade,
 		Since: row.KeySince, Heard: row.Received, Seq: row.Seq, Boot: row.Boot}}
-	n.view = view.Node{Name: row.Name, Received: row.Received, Key: row.Key, Grade: row.Grade, KeySince: row.KeySince}
+	n.view = view.Node{Name: row.Name, Received: row.Received, Grade: row.Grade}
 	if row.Report != "" {
 		r, err := report.Read([]byte(row.Report), row.Received)
 		if err != nil {

@@ -281,8 +281,7 @@ func (w *work) countReport(old *node, key report.Key, l *letter, why string, now
 		}
 	}
 	n.view.Lost = ""
-	n.view.Report, n.view.Received, n.view.Key, n.view.Grade, n.view.KeySince = brief, r.Time, n.known.Key,
-		n.known.Grade, n.known.Since
+	n.view.Report, n.view.Received, n.view.Grade = brief, r.Time, n.known.Grade
 	if o := n.view.Offered; o != nil && (o.Key == r.Key || now.Sub(o.At) > offerKept) {
 		n.view.Offered = nil
 	}

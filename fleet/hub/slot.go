@@ -179,10 +179,10 @@ func (h *Hub) changeSlot(ctx context.Context, group, name string, by *Proof,
 		asked.known = n.known
 	}
 	h.mu.RUnlock()
-	if by != nil && (n == nil || n.view.Published == nil) { // an operator may take one from a node that was retired
-		return &SlotError{"unknown_node", fmt.Sprintf("the fleet has no node %.80q", name)}
-	}
 	if by != nil {
+		if n == nil || n.view.Published == nil { // an operator may take one from a node that was retired
+			return &SlotError{"unknown_node", fmt.Sprintf("the fleet has no node %.80q", name)}
+		}
 		if err := h.proofRules.Run(asked); err != nil {
 			return err
 		}

@@ -325,41 +325,31 @@ func (d *Driver) rehearsed(ctx context.Context, f *published.Fleet, plan *spec.R
 	return err
 }
 
-// Unrehearsed returns why waves of a plan would not begin if they were to begin now, by wave: a
-// change of theirs was not rehearsed, and the plan wants that. nodes are those that the plan was
-// made of.
-func Unrehearsed(ctx context.Context, p *publish.Publisher, policy published.Policy, plan *spec.RolloutPlan,
-	nodes []publish.Node) (map[string]string, error) {
+// Unrehearsed notes why waves of a plan would not begin if they were to begin now: a change of theirs
+// was not rehearsed, and the plan wants that. nodes are those that the plan was made of.
+func (s *State) Unrehearsed(ctx context.Context, p *publish.Publisher, policy published.Policy, plan *spec.RolloutPlan,
+	nodes []publish.Node) error {
 	if plan.Rule.Rehearsed == "" {
-		return nil, nil
+		return nil
 	}
 	f, err := p.Read(ctx, policy)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	var e evidenced
 	if err := e.open(ctx, f, p.Registry, plan); err != nil {
-		return nil, err
+		return err
 	}
-	why := map[string]string{}
-	for _, w := range plan.Waves {
+	for i, w := range plan.Waves {
 		mine := slices.DeleteFunc(slices.Clone(nodes), func(n publish.Node) bool { return w.Nodes[n.Name] == "" })
 		switch err := e.check(ctx, mine); {
 		case errors.Is(err, evidence.ErrNotRehearsed):
-			why[w.Name] = err.Error() + ": " + cli.HintOf(err)
+			s.Waves[i].Unrehearsed = err.Error() + ": " + cli.HintOf(err)
 		case err != nil:
-			return nil, err
+			return err
 		}
 	}
-	return why, nil
-}
-
-// Lack notes what [Unrehearsed] returns.
-func (s *State) Lack(why map[string]string, err error) error {
-	for i := range s.Waves {
-		s.Waves[i].Unrehearsed = why[s.Waves[i].Name]
-	}
-	return err
+	return nil
 }
 
 // check returns an error where the change of a node was not rehearsed. Nodes that go the same way

@@ -103,8 +103,13 @@ func (f *fleet) state(node, result string, by *ecdsa.PrivateKey) {
 func (f *fleet) lacks(plan *spec.RolloutPlan) map[string]string {
 	f.t.Helper()
 	f.p.Now = f.now
-	why, err := Unrehearsed(f.t.Context(), &f.p, f.policy(), plan, f.compile())
-	must(f.t, err)
+	s, why := StateOf(plan, spec.Rollout{}), map[string]string{}
+	must(f.t, s.Unrehearsed(f.t.Context(), &f.p, f.policy(), plan, f.compile()))
+	for _, w := range s.Waves {
+		if w.Unrehearsed != "" {
+			why[w.Name] = w.Unrehearsed
+		}
+	}
 	return why
 }
 

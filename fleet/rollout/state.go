@@ -49,7 +49,7 @@ type WaveState struct {
 
 	Moving []string `json:"moving,omitempty"` // of a plan with a budget: nodes that have to prove themselves now
 
-	Unrehearsed string `json:"unrehearsed,omitempty"` // why it may not begin yet, when the plan was signed: see [Unrehearsed]
+	Unrehearsed string `json:"unrehearsed,omitempty"` // why it may not begin yet, when the plan was signed: see [State.Unrehearsed]
 }
 
 // States reads the rollouts of a fleet, the newest first.

@@ -129,7 +129,7 @@ func (s *Server) takeHint(w http.ResponseWriter, req *http.Request) {
 }
 
 func (s *Server) getNode(w http.ResponseWriter, req *http.Request) {
-	n, err := s.fleet().Node(req.Context(), req.PathValue("node"))
+	n, err := s.o.Node(req.Context(), req.PathValue("node"))
 	if err != nil {
 		s.failed(w, err)
 		return

@@ -66,7 +66,7 @@ func serveChild(name, nodes string) error {
 	if err != nil {
 		return err
 	}
-	handler, err := New(ctx, Options{Fleet: query.Fleet{Hub: h}, Hosts: []string{"127.0.0.1"}, Say: func(string, ...any) {}})
+	handler, err := New(ctx, Options{Fleet: query.Fleet{Hub: h}, Hosts: []string{"127.0.0.1"}, Names: func() query.Names { return query.Names{} }, Say: func(string, ...any) {}})
 	if err != nil {
 		return err
 	}

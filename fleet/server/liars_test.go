@@ -6,6 +6,7 @@ import (
 	"bytes"
 	"crypto/ecdsa"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"net/http"
 	"net/http/httptest"
@@ -185,9 +186,8 @@ func (m *machine) step(f *liarsFleet) {
 // mine fails where another key counts for a node than one of its own.
 func (f *liarsFleet) mine() {
 	f.Helper()
-	shown := f.hub.Nodes()
 	for _, m := range f.nodes {
-		if n := shown[slices.IndexFunc(shown, func(n view.Judged) bool { return n.Name == m.name })]; !m.keys[n.Key] {
+		if !slices.ContainsFunc(slices.Collect(maps.Keys(m.keys)), func(key string) bool { return f.hub.Owner(key) == m.name }) {
 			f.Fatalf("at %s a stranger speaks for %s", f.now.Format(time.TimeOnly), m.name)
 		}
 	}
@@ -263,7 +263,7 @@ func (f *liarsFleet) run() string {
 	shown := f.hub.Nodes()
 	for _, m := range f.nodes {
 		n := shown[slices.IndexFunc(shown, func(n view.Judged) bool { return n.Name == m.name })]
-		fmt.Fprintf(&b, "%s: given %s, says %s, %s, by its own key: %v, %s\n", m.name, f.rows[m.name].Overlay[64:], n.Report.Overlay[64:], n.Report.Axes.Health.State, n.Key == keyID(m.key), n.Grade)
+		fmt.Fprintf(&b, "%s: given %s, says %s, %s, by its own key: %v, %s\n", m.name, f.rows[m.name].Overlay[64:], n.Report.Overlay[64:], n.Report.Axes.Health.State, f.hub.Owner(keyID(m.key)) == m.name, n.Grade)
 	}
 	return b.String()
 }

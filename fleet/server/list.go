@@ -176,12 +176,7 @@ func (p nodeList) groups(q query.Asked, by string, link func(label string) strin
 
 // labelKeys returns the keys of labels, each as KEY=VALUE.
 func labelKeys(labels []string) []string {
-	keys := map[string]bool{}
-	for _, l := range labels {
-		key, _, _ := strings.Cut(l, "=")
-		keys[key] = true
-	}
-	return plain.Names(maps.Keys(keys))
+	return plain.Names(maps.Keys(plain.Map(labels, func(l string) (string, bool) { key, _, _ := strings.Cut(l, "="); return key, true })))
 }
 
 func noLabel(key string, keys []string) error {
@@ -287,12 +282,12 @@ func columns(now view.Order, names []string, link func(name, value string) strin
 }
 
 func (s *Server) getNodes(w http.ResponseWriter, req *http.Request) {
-	q, err := s.fleet().Read(req.URL.Query(), query.MaxListed)
+	q, err := s.o.Read(req.URL.Query(), query.MaxListed)
 	if err != nil {
 		s.answer(w, http.StatusBadRequest, problemOf(query.WrongQuery, err))
 		return
 	}
-	l := s.fleet().List(q)
+	l := s.o.List(q)
 	writable(l.Nodes, s.o.Say)
 	s.answer(w, http.StatusOK, l)
 }

@@ -152,7 +152,7 @@ func TestOthersOfTheOverview(t *testing.T) {
 			t.Errorf("no %q in\n%s", want, text)
 		}
 	}
-	if sum := s.server.fleet().Summary(); len(sum.Reasons) != 0 || len(sum.Others) != 3 {
+	if sum := s.server.o.Fleet.Summary(); len(sum.Reasons) != 0 || len(sum.Others) != 3 {
 		t.Errorf("%+v, %+v", sum.Reasons, sum.Others)
 	}
 }

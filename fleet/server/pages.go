@@ -43,23 +43,25 @@ type page struct {
 var allPages = []page{
 	{"/", "Overview", true, people.Reader, "overview.html", (*Server).overviewPage},
 	{"/nodes", "Nodes", true, people.Reader, "nodes.html", func(s *Server, req *http.Request) (int, any, error) {
-		return nodeList{s.fleet(), s.asReader(req), s.publishes}.page(req)
+		return nodeList{&s.o.Fleet, s.asReader(req), s.publishes}.page(req)
 	}},
 	{"/nodes/{node}", "", false, people.Reader, "node.html", (*Server).nodePage}, // its title is the node's name
 	{"/layers", "Layers", true, people.Reader, "layers.html", func(s *Server, req *http.Request) (int, any, error) {
 		return http.StatusOK, map[string]any{"In": s.layers(req.Context()), "Registry": s.o.Registry}, nil
 	}},
 	{"/generations", "Generations", true, people.Reader, "generations.html", func(s *Server, req *http.Request) (int, any, error) {
-		return generations{s.o.Past, s.looks}.list(req)
+		g := generations{s.o.Past, s.looks}
+		return g.page(req, g.list)
 	}},
 	{"/generations/{range}", "", false, people.Reader, "generation.html", func(s *Server, req *http.Request) (int, any, error) {
-		return generations{s.o.Past, s.looks}.one(req)
+		g := generations{s.o.Past, s.looks}
+		return g.page(req, g.one)
 	}}, // its title is the range
 	{"/services", "Services", true, people.Reader, "services.html",
-		func(s *Server, _ *http.Request) (int, any, error) { return http.StatusOK, s.fleet().Services(), nil }},
+		func(s *Server, _ *http.Request) (int, any, error) { return http.StatusOK, s.o.Services(), nil }},
 	{"/rollouts", "Rollouts", true, people.Reader, "rollouts.html", (*Server).rolloutsPage},
 	{"/windows", "Windows", true, people.Reader, "windows.html",
-		func(s *Server, _ *http.Request) (int, any, error) { return http.StatusOK, s.fleet().Agenda(), nil }},
+		func(s *Server, _ *http.Request) (int, any, error) { return http.StatusOK, s.o.Agenda(), nil }},
 	{"/slots", "Slots", true, people.Reader, "slots.html", func(s *Server, req *http.Request) (int, any, error) {
 		return http.StatusOK, map[string]any{"Groups": s.o.Hub.Slots(), "As": s.asOperator(req)}, nil
 	}},
@@ -209,7 +211,7 @@ type tile struct {
 }
 
 func (s *Server) overviewPage(*http.Request) (int, any, error) {
-	sum := s.fleet().Summary()
+	sum := s.o.Summary()
 	var tiles []tile
 	at := 0.0
 	for _, k := range view.Kinds {
@@ -246,7 +248,7 @@ func actsOn(published bool, holds []string, on func(verb, more string) string) (
 }
 
 func (s *Server) nodePage(req *http.Request) (int, any, error) {
-	d, err := s.fleet().Node(req.Context(), req.PathValue("node"))
+	d, err := s.o.Node(req.Context(), req.PathValue("node"))
 	if err != nil {
 		return 0, nil, err
 	}
@@ -313,25 +315,14 @@ func (s *Server) loginForm(to, why string) map[string]any {
 	return form
 }
 
-// usualNames are those of the quickstart.
-var usualNames = query.Names{Site: "site.yaml", Verifies: "--site site.yaml", Signs: "--key keys/operator.key"}
-
-// names are those that count now: keys change.
-func (s *Server) names() query.Names {
-	if s.o.Names == nil {
-		return usualNames
-	}
-	return s.o.Names()
-}
-
 // looks is a command that reads what is published.
 func (s *Server) looks(verb, more string) string {
-	return fmt.Sprintf("caisson %s %s %s%s", verb, s.o.Registry, s.names().Verifies, more)
+	return fmt.Sprintf("caisson %s %s %s%s", verb, s.o.Registry, s.o.Names().Verifies, more)
 }
 
 // publishes is a command that signs.
 func (s *Server) publishes(verb, more string) string {
-	return s.looks(verb, more) + " " + s.names().Signs
+	return s.looks(verb, more) + " " + s.o.Names().Signs
 }
 
 // at is the address of this service within a command. The guards let no name through
@@ -389,11 +380,11 @@ type fitting struct {
 
 // replacePage shows what may come in the place of a node's machine, and what that has still.
 func (s *Server) replacePage(req *http.Request) (int, any, error) {
-	n, err := s.fleet().Node(req.Context(), req.PathValue("node"))
+	n, err := s.o.Node(req.Context(), req.PathValue("node"))
 	if err != nil {
 		return 0, nil, err
 	}
-	verb := "caisson fleet replace " + cmp.Or(s.names().Site, "site.yaml") + " " + n.Name
+	verb := "caisson fleet replace " + cmp.Or(s.o.Names().Site, "site.yaml") + " " + n.Name
 	u := s.strangers()
 	list := unknown.For(u.Machines, n.Name)
 	fit := plain.Each(list[:min(len(list), mostFit)], func(m unknown.Machine) fitting {

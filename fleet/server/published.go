@@ -49,18 +49,28 @@ const (
 	summing            = 3 * time.Second // how long a page waits for what it is made of: the next one has more
 )
 
-// list is the page of generations.
-func (g generations) list(req *http.Request) (int, any, error) {
-	v := req.URL.Query()
-	data := map[string]any{"Query": v, "On": g.past != nil}
+// page is a page of generations, which fill makes.
+func (g generations) page(req *http.Request, fill func(context.Context, *http.Request, map[string]any) error) (int, any, error) {
+	data := map[string]any{"Query": req.URL.Query(), "On": g.past != nil}
 	if g.past == nil {
 		return http.StatusOK, data, nil
 	}
 	ctx, cancel := context.WithTimeout(req.Context(), summing)
 	defer cancel()
+	err := fill(ctx, req, data)
+	if data["Reading"] = errors.Is(err, history.ErrReading); err == nil || data["Reading"] == true {
+		return http.StatusOK, data, nil
+	}
+	data["Wrong"] = problemOf(query.WrongQuery, err)
+	return http.StatusBadRequest, data, nil
+}
+
+// list is what the page of generations has.
+func (g generations) list(ctx context.Context, req *http.Request, data map[string]any) error {
+	v := req.URL.Query()
 	list, err := g.past.List(ctx, v.Get("node"), v.Get("key"))
 	if err != nil {
-		return wrongPast(data, err)
+		return err
 	}
 	at, _ := strconv.Atoi(v.Get("page")) // without a number it is the first page
 	at = min(max(1, at), 1+len(list)/generationsPerPage)
@@ -75,31 +85,13 @@ func (g generations) list(req *http.Request) (int, any, error) {
 	}
 	data["All"] = len(list)
 	data["Rows"] = g.rows(ctx, list[min(len(list), (at-1)*generationsPerPage):min(len(list), at*generationsPerPage)], v.Get("node"))
-	return http.StatusOK, data, nil
+	return nil
 }
 
-// one is the page of a difference.
-func (g generations) one(req *http.Request) (int, any, error) {
-	data := map[string]any{"Query": req.URL.Query(), "On": g.past != nil}
-	if g.past == nil {
-		return http.StatusOK, data, nil
-	}
-	ctx, cancel := context.WithTimeout(req.Context(), summing)
-	defer cancel()
-	d, command, err := g.difference(ctx, req)
-	if err != nil {
-		return wrongPast(data, err)
-	}
-	data["Between"], data["Command"] = d, command
-	return http.StatusOK, data, nil
-}
-
-func wrongPast(data map[string]any, err error) (int, any, error) {
-	if data["Reading"] = errors.Is(err, history.ErrReading); data["Reading"] == true {
-		return http.StatusOK, data, nil
-	}
-	data["Wrong"] = problemOf(query.WrongQuery, err)
-	return http.StatusBadRequest, data, nil
+// one is what the page of a difference has.
+func (g generations) one(ctx context.Context, req *http.Request, data map[string]any) (err error) {
+	data["Between"], data["Command"], err = g.difference(ctx, req)
+	return err
 }
 
 // rows adds what each generation changed, as far as that is read in time.
@@ -217,7 +209,7 @@ func (s *Server) layers(ctx context.Context) Layers {
 	ctx, cancel := context.WithTimeout(ctx, comparing)
 	defer cancel()
 	out := Layers{Layers: []Layer{}}
-	for i, use := range s.fleet().Summary().Layers { // the one that most nodes run is the first
+	for i, use := range s.o.Summary().Layers { // the one that most nodes run is the first
 		l := Layer{LayerUse: use}
 		switch {
 		case i == 0 && use.Running > 0:
@@ -326,7 +318,7 @@ var verbsOf = map[string][]rollout.Verb{
 }
 
 func (s *Server) rolloutsPage(req *http.Request) (int, any, error) {
-	names := s.names()
+	names := s.o.Names()
 	now, conditions, given := s.o.Hub.Now(), map[string]view.Condition{}, map[string]string{}
 	for _, n := range s.o.Hub.Nodes() {
 		conditions[n.Name], _ = n.Is()
@@ -339,7 +331,7 @@ func (s *Server) rolloutsPage(req *http.Request) (int, any, error) {
 		row := rolloutRow{State: r, Brief: r.Brief(now)}
 		if r.Phase == spec.RolloutRunning {
 			row.Acts = append(row.Acts, act{"Run it: waves begin and end only while this runs somewhere",
-				fmt.Sprintf("caisson rollout run %s %s --to %s %s%s", r.Name, cmp.Or(names.Site, usualNames.Site), s.o.Registry,
+				fmt.Sprintf("caisson rollout run %s %s --to %s %s%s", r.Name, cmp.Or(names.Site, "site.yaml"), s.o.Registry,
 					names.Signs, s.asReader(req))})
 		}
 		for _, verb := range verbsOf[r.Phase] {

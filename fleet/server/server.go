@@ -52,7 +52,7 @@ type Options struct {
 	TLS      bool               // the page is reached by https: its cookie goes nowhere else
 	Unproven bool               // slots are given to nodes that prove nothing, as Zincati's do
 	Registry string             // for the commands that the page shows
-	Names    func() query.Names // for them, too; nil: as the quickstart has them
+	Names    func() query.Names // for them, too
 	Version  string
 	Say      func(format string, args ...any)
 }
@@ -116,9 +116,6 @@ func (s *Server) gives(doc func(context.Context) any) http.HandlerFunc {
 	return func(w http.ResponseWriter, req *http.Request) { s.answer(w, http.StatusOK, doc(req.Context())) }
 }
 
-// fleet is the fleet of which something is asked.
-func (s *Server) fleet() *query.Fleet { return &s.o.Fleet }
-
 // route is one row of the service's table.
 type route struct {
 	pattern string
@@ -139,7 +136,7 @@ func (s *Server) routes() []route {
 			func(w http.ResponseWriter, req *http.Request) { s.lock(w, req, "pre-reboot") }},
 		{"POST /v1/steady-state", people.Reporter, "FleetLock: give a slot back.",
 			func(w http.ResponseWriter, req *http.Request) { s.lock(w, req, "steady-state") }},
-		{"GET /v1/summary", people.Reader, "The fleet at a glance.", s.gives(func(context.Context) any { return s.fleet().Summary() })},
+		{"GET /v1/summary", people.Reader, "The fleet at a glance.", s.gives(func(context.Context) any { return s.o.Summary() })},
 		{"GET /v1/nodes", people.Reader, "Nodes that meet a query: q, condition, layer, version, sync, health, service, commit, " +
 			"differs, label (KEY=VALUE, several must all hold) and set (a NodeSet) where the service has a site; sorted by " +
 			"sort (condition, the worst first, is the default; name, generation, layer, reported; from the other end with - " +
@@ -151,7 +148,7 @@ func (s *Server) routes() []route {
 		{"GET /v1/rollouts", people.Reader, "Rollouts and how far their waves are.",
 			s.gives(func(context.Context) any { return Rollouts{s.o.Hub.Rollouts()} })},
 		{"GET /v1/services", people.Reader, "Services: what the site follows and locked, what nodes were sent and what they report.",
-			s.gives(func(context.Context) any { return s.fleet().Services() })},
+			s.gives(func(context.Context) any { return s.o.Services() })},
 		{"GET /v1/layers", people.Reader, "Layers in use, and how they differ from the one that most nodes run.",
 			s.gives(func(ctx context.Context) any { return s.layers(ctx) })},
 		{"GET /v1/generations", people.Reader, "Generations that are kept, the newest first, as 'caisson history' lists them: with " +
@@ -327,7 +324,7 @@ func (s *Server) static(w http.ResponseWriter, req *http.Request) {
 
 func (s *Server) metrics(w http.ResponseWriter, _ *http.Request) {
 	w.Header().Set("Content-Type", "text/plain; version=0.0.4; charset=utf-8")
-	_, _ = w.Write(metrics.Of(s.fleet(), s.o.Version)) // the client is gone
+	_, _ = w.Write(metrics.Of(&s.o.Fleet, s.o.Version)) // the client is gone
 }
 
 func (s *Server) healthz(w http.ResponseWriter, req *http.Request) {

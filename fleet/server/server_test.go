@@ -87,7 +87,10 @@ func newSiteOver(t testing.TB, had store.Change, rows index.Rows, change ...func
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	s.run()
-	o := Options{Fleet: query.Fleet{Hub: s.hub}, Hosts: []string{"127.0.0.1"}, Registry: "registry.example/metal", Version: "1", Say: t.Logf}
+	o := Options{Fleet: query.Fleet{Hub: s.hub}, Hosts: []string{"127.0.0.1"}, Registry: "registry.example/metal", Version: "1", Say: t.Logf,
+		Names: func() query.Names {
+			return query.Names{Site: "site.yaml", Verifies: "--site site.yaml", Signs: "--key keys/operator.key"}
+		}}
 	if s.withTokens {
 		s.tokenFile = filepath.Join(t.TempDir(), "tokens")
 		for _, role := range []people.Role{people.Reader, people.Reporter, people.Operator, people.Drain} {

@@ -396,10 +396,16 @@ func (m Machine) ID() string {
 
 // Find returns the machine with a MAC address or a UUID. One that asked from two addresses is one; where
 // others asked by the same identifier, which anybody can, nobody is chosen.
-func Find(list []Machine, id string) (Machine, error) {
+func (a Answer) Find(id string) (Machine, error) {
+	switch {
+	case !a.Known:
+		return Machine{}, cli.Usage("give --mac and --uuid", "the service does not know who asked in vain")
+	case a.Trouble != "":
+		return Machine{}, fmt.Errorf("the service cannot read who asked in vain: %s", plain.Line(a.Trouble))
+	}
 	var found *Machine
 	var known []string
-	for _, m := range list {
+	for _, m := range Clean(a.Machines) {
 		if m.ID() != "" {
 			known = append(known, m.ID())
 		}
@@ -455,15 +461,4 @@ type Answer struct {
 	Known    bool      `json:"known"` // this service knows who asked in vain
 	Machines []Machine `json:"machines"`
 	Trouble  string    `json:"trouble,omitempty"` // why the list cannot be read
-}
-
-// Find returns the machine with an identifier.
-func (a Answer) Find(id string) (m Machine, err error) {
-	switch {
-	case !a.Known:
-		return m, cli.Usage("give --mac and --uuid", "the service does not know who asked in vain")
-	case a.Trouble != "":
-		return m, fmt.Errorf("the service cannot read who asked in vain: %s", plain.Line(a.Trouble))
-	}
-	return Find(Clean(a.Machines), id)
 }

@@ -30,9 +30,7 @@ type Node struct {
 	Received  time.Time       // of the report
 	Lost      string          // why its last report, which the database has, cannot be read
 	Listens   time.Time       // since when a report could be heard, where that is later
-	Key       string          // id
 	Grade     spec.KeyGrade
-	KeySince  time.Time
 	Offered   *Offer // a report by a key that does not count yet
 	Hint      *Hint  // what somebody who proves nothing says of it
 	Quote     *Quote // nil where its TPM has shown nothing

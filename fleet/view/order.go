@@ -39,11 +39,8 @@ func (o Order) Check() error {
 
 // unknown is an error about a word that is not one of a list.
 func unknown(what, word string, known []string) error {
-	like := ""
-	if near := plain.Nearest(word, slices.Values(known)); near != "" {
-		like = fmt.Sprintf(": did you mean %s?", near)
-	}
-	return fmt.Errorf("unknown %s %.60q%s One of: %s", what, word, cmp.Or(like, "."), strings.Join(known, ", "))
+	like := cmp.Or(plain.With("", ": ", plain.DidYouMean(word, slices.Values(known))), ".")
+	return fmt.Errorf("unknown %s %.60q%s One of: %s", what, word, like, strings.Join(known, ", "))
 }
 
 // place holds what an order needs of a node.

@@ -60,7 +60,7 @@ func newService(t *testing.T) *service {
 	k.Roots[attest.Root{Layer: layer, Core: "sha256:d"}] = attest.Layer{Overlays: []string{overlay}}
 	desk := &attest.Desk{Nodes: s.hub, Now: s.now, Say: t.Logf, Known: func(context.Context, string) (attest.Known, error) { return k, nil }}
 	ctx, stop := context.WithCancel(context.Background())
-	h, err := server.New(ctx, server.Options{Fleet: query.Fleet{Hub: s.hub}, Quotes: desk, Hosts: []string{"127.0.0.1"}, Say: t.Logf})
+	h, err := server.New(ctx, server.Options{Fleet: query.Fleet{Hub: s.hub}, Quotes: desk, Hosts: []string{"127.0.0.1"}, Names: func() query.Names { return query.Names{} }, Say: t.Logf})
 	if err != nil {
 		t.Fatal(err)
 	}

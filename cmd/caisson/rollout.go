@@ -271,7 +271,7 @@ func (x *runFlags) run(ctx context.Context, a *app, name string, files []string)
 		return err
 	}
 	if x.once || x.who.dry {
-		if err = d.Once(limited); rollout.Ended(err) {
+		if err = d.Once(limited); errors.Is(err, rollout.ErrEnded) {
 			a.say("rollout %s has ended", name)
 		}
 	} else {
@@ -372,7 +372,7 @@ func (x *asking) slots(ctx context.Context) (map[string]string, error) {
 // was said.
 func ended(a *app, err error) error {
 	switch {
-	case err == nil || rollout.Ended(err):
+	case err == nil || errors.Is(err, rollout.ErrEnded):
 		return nil
 	case errors.Is(err, rollout.ErrLeftOut):
 		a.say("%v; 'caisson rollout status' names all of them", err)

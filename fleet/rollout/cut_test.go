@@ -346,7 +346,7 @@ func TestLongCutEverywhere(t *testing.T) {
 
 // finish runs to the good end.
 func (f *fleet) finish() error {
-	if err := f.run(); !Ended(err) {
+	if err := f.run(); !errors.Is(err, ErrEnded) {
 		return err
 	}
 	return nil

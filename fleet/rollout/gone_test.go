@@ -47,7 +47,7 @@ func TestRetiredDuringARollout(t *testing.T) {
 	f.retire("n00009") // of the third wave
 	for range 3000 {
 		moved, what, err := d.Step(t.Context())
-		if Ended(err) {
+		if errors.Is(err, ErrEnded) {
 			break
 		}
 		must(t, err)

@@ -180,7 +180,7 @@ func TestUndoAfterPrune(t *testing.T) {
 	f := newFleet(t, layout(t), 12, threeWaves)
 	_, err := f.start("2")
 	must(t, err)
-	if err := f.run(); !Ended(err) {
+	if err := f.run(); !errors.Is(err, ErrEnded) {
 		t.Fatal(err)
 	}
 	prune := func() {
@@ -197,7 +197,7 @@ func TestUndoAfterPrune(t *testing.T) {
 
 	_, err = f.start("3")
 	must(t, err)
-	if err := f.run(); !Ended(err) {
+	if err := f.run(); !errors.Is(err, ErrEnded) {
 		t.Fatal(err)
 	}
 	// What n00004 had before is now another generation's: nobody knows what it had then.

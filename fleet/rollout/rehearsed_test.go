@@ -149,7 +149,7 @@ func TestRehearsed(t *testing.T) {
 	}
 	f.want(map[string]int{"2": 1, "1": 2})
 	f.state("n00002", evidence.Passed, f.on.attestation)
-	if err := f.run(); !Ended(err) {
+	if err := f.run(); !errors.Is(err, ErrEnded) {
 		t.Fatal(err)
 	}
 	f.want(map[string]int{"2": 3})
@@ -163,14 +163,14 @@ func TestRehearsedLayer(t *testing.T) {
 	if why := f.lacks(plan); len(why) != 0 {
 		t.Errorf("settings alone: lacks %q", why)
 	}
-	if err := f.run(); !Ended(err) {
+	if err := f.run(); !errors.Is(err, ErrEnded) {
 		t.Fatal(err)
 	}
 	f.on.layer, f.value = second, "3"
 	f.state("n00001", evidence.Passed, f.on.attestation)
 	_, err = f.start("4")
 	must(t, err)
-	if err := f.run(); !Ended(err) {
+	if err := f.run(); !errors.Is(err, ErrEnded) {
 		t.Fatal(err)
 	}
 	f.want(map[string]int{"4": 2})
@@ -193,7 +193,7 @@ func TestNotRehearsed(t *testing.T) {
 	must(t, err)
 	f.refuses("no statement of it counts")
 	f.on.attestation = stolen
-	if err := f.run(); !Ended(err) {
+	if err := f.run(); !errors.Is(err, ErrEnded) {
 		t.Fatal(err)
 	}
 

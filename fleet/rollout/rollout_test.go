@@ -37,7 +37,7 @@ func TestAGoodRollout(t *testing.T) {
 		}
 		f.tick(time.Minute)
 	}
-	if err := f.run(); !Ended(err) {
+	if err := f.run(); !errors.Is(err, ErrEnded) {
 		t.Fatalf("ended with %v", err)
 	}
 	f.want(map[string]int{"2": 12})
@@ -154,7 +154,7 @@ func TestAWindowIsWaitedFor(t *testing.T) {
 		t.Fatalf("after five hours: %+v, %v", d, err)
 	}
 	f.nodes["n00001"].waits = ""
-	if err := f.run(); !Ended(err) {
+	if err := f.run(); !errors.Is(err, ErrEnded) {
 		t.Fatal(err)
 	}
 	f.want(map[string]int{"2": 12})
@@ -180,7 +180,7 @@ func TestOperatorVerbs(t *testing.T) {
 		t.Errorf("while it is paused: %v", err)
 	}
 	f.do(Resume)
-	if err := f.run(); !Ended(err) {
+	if err := f.run(); !errors.Is(err, ErrEnded) {
 		t.Fatal(err)
 	}
 	f.want(map[string]int{"2": 12})
@@ -211,7 +211,7 @@ func TestPruneKeepsTheWayBack(t *testing.T) {
 	f := newFleet(t, layout(t), 12, threeWaves)
 	_, err := f.start("2")
 	must(t, err)
-	if err := f.run(); !Ended(err) {
+	if err := f.run(); !errors.Is(err, ErrEnded) {
 		t.Fatal(err)
 	}
 	_, err = f.start("3")

@@ -73,7 +73,7 @@ func (d *Driver) Run(ctx context.Context, interval time.Duration) error {
 	for first := true; ; first = false {
 		moved, decision, err := d.Step(ctx)
 		switch {
-		case first && Ended(err):
+		case first && errors.Is(err, ErrEnded):
 			return cli.WithHint(fmt.Errorf("rollout %s has ended already", d.Name), "'caisson rollout start' begins another")
 		case err != nil && (ctx.Err() != nil || final(err)):
 			return err
@@ -93,11 +93,8 @@ func (d *Driver) Run(ctx context.Context, interval time.Duration) error {
 	}
 }
 
-// errEnded ends a run whose rollout has ended well.
-var errEnded = errors.New("the rollout has ended")
-
-// Ended reports whether a run's error is the end of the rollout that everybody wants.
-func Ended(err error) bool { return errors.Is(err, errEnded) }
+// ErrEnded ends a run whose rollout has ended as everybody wants.
+var ErrEnded = errors.New("the rollout has ended")
 
 // final reports whether an error will not go away by itself.
 func final(err error) bool {
@@ -187,7 +184,7 @@ func (d *Driver) goesOn(f *published.Fleet) (spec.Rollout, error) {
 	case row.Phase == spec.RolloutDone && len(leftOut(row))+len(failed(row)) > 0:
 		return row, &stop{fmt.Errorf("%w: %s", ErrLeftOut, row.Reason)}
 	case row.Phase == spec.RolloutDone:
-		return row, &stop{errEnded}
+		return row, &stop{ErrEnded}
 	case row.Phase == spec.RolloutHalted:
 		return row, &stop{fmt.Errorf("%w: %s", ErrHalted, row.Reason)}
 	}

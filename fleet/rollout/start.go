@@ -229,10 +229,7 @@ func (c *course) allBack(ctx context.Context, row spec.Rollout) error {
 	if c.plan.Budget == nil {
 		return nil // all go now
 	}
-	given := map[string]string{}
-	for i := range row.Waves {
-		maps.Copy(given, c.plan.Waves[i].Nodes)
-	}
+	given := ofAll(c.plan.Waves[:len(row.Waves)], func(w spec.Wave) map[string]string { return w.Nodes })
 	back, err := publish.ReadyBack(ctx, c.f, given, c.plan.Before)
 	if err != nil {
 		return err

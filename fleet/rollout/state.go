@@ -223,12 +223,11 @@ func (s *State) Brief(now time.Time) Brief {
 		case w.Done.IsZero() && w.Begun.IsZero() || !w.Back.IsZero():
 		case w.Done.IsZero():
 			b.Wave = w.Name
-		case w.Done.After(w.Begun): // somebody was in it
-			took += w.Done.Sub(w.Begun)
-			ran++
-			b.Done++
 		default:
-			b.Done++
+			if b.Done++; w.Done.After(w.Begun) { // somebody was in it
+				took += w.Done.Sub(w.Begun)
+				ran++
+			}
 		}
 	}
 	if ran > 0 {

@@ -28,8 +28,8 @@ func TestTwoRuns(t *testing.T) {
 		}
 		both.Wait()
 		for _, err := range errs {
-			done = done || Ended(err)
-			if final(err) && !Ended(err) {
+			done = done || errors.Is(err, ErrEnded)
+			if final(err) && !errors.Is(err, ErrEnded) {
 				t.Fatal(err)
 			}
 		}

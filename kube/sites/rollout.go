@@ -73,7 +73,7 @@ func (r *Reconciler) move(ctx context.Context, o objects, w *work, name string) 
 		d.Measure = asked.Measure
 	}
 	moved, last, err := d.Step(ctx)
-	if rollout.Ended(err) {
+	if errors.Is(err, rollout.ErrEnded) {
 		return moved, "it has ended", nil
 	}
 	return moved, last.Reason, err

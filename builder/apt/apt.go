@@ -212,7 +212,8 @@ func ReasonsOf(err error) error {
 
 // begins matches the lines with which dpkg takes up a package, after which its
 // scripts talk.
-var begins = regexp.MustCompile(`^(Setting up|Unpacking|Preparing to unpack|Selecting previously|Removing|Purging configuration|Processing triggers for) `)
+var begins = regexp.MustCompile(`^(Setting up|Unpacking|Preparing to unpack|Selecting previously|` +
+	`Removing|Purging configuration|Processing triggers for) `)
 
 // saidLines is how much of a failed script's talk an error has.
 const saidLines = 4

@@ -56,7 +56,8 @@ func (n *NotSigned) Error() string {
 
 // Hint says how to go on.
 func (n *NotSigned) Hint() string {
-	return "'caisson lock --update' takes what the archives have; where you know the file, as one that an archive has replaced, --unsigned " + n.Deb.Name + " takes it"
+	return "'caisson lock --update' takes what the archives have; where you know the file, as one that an archive has " +
+		"replaced, --unsigned " + n.Deb.Name + " takes it"
 }
 
 // OtherKey is returned for an archive whose index none of the lock's keys has signed.
@@ -146,7 +147,8 @@ func (g *Gone) Unwrap() error { return g.Err }
 
 // Hint says how to go on.
 func (g *Gone) Hint() string {
-	return "run 'caisson lock --update' to take what the archive has, or build with --debs and a directory that has the file, and --unsigned " + g.Deb.Name
+	return "run 'caisson lock --update' to take what the archive has, or build with --debs and a directory that has " +
+		"the file, and --unsigned " + g.Deb.Name
 }
 
 // Fetched says how far [Store.Fetch] has come: with which file, the how manieth of

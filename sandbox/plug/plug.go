@@ -180,7 +180,8 @@ func wayTo(o *spec.Overlay, rows []spec.BootNetwork) (way, error) {
 	if !slices.ContainsFunc(all, own) || slices.ContainsFunc(o.Match.MACs, func(mac string) bool { return !listed(mac) }) {
 		return way{}, nil
 	}
-	return way{}, cli.Usage("a loader asks by DHCP on cards and bonds, has the addresses of nodes without DHCP, and does what bootNetwork says of a node's macs or uuids; there is no router of IPv6 here",
+	return way{}, cli.Usage("a loader asks by DHCP on cards and bonds, has the addresses of nodes without DHCP, and does "+
+		"what bootNetwork says of a node's macs or uuids; there is no router of IPv6 here",
 		"node %s has no IPv4 address before its system runs, so that it cannot be asked anything", o.Node)
 }
 

@@ -286,7 +286,8 @@ func attributesOf(k *sandbox.Kept) []string {
 // Ends returns what is published for a node, and what publishing its site would give it; to is
 // nil where the layer of that has yet to be built. then has the bootNetwork of the site as it was at
 // a commit, nil where it cannot tell: the loader of what runs is older than an edit.
-func Ends(ctx context.Context, w *preview.Preview, node string, then func(commit string) []spec.BootNetwork) (from, to *sandbox.Kept, err error) {
+func Ends(ctx context.Context, w *preview.Preview, node string, then func(commit string) []spec.BootNetwork) (
+	from, to *sandbox.Kept, err error) {
 	if w.Publisher == nil {
 		return nil, nil, cli.Usage("'caisson try' boots a node before anything is published",
 			"nothing is published there yet, so that node %s runs nothing", node)

@@ -257,7 +257,8 @@ func (d *Driver) busy(ctx context.Context, f *published.Fleet) (map[string]strin
 
 // leftSince returns the nodes of waves that are to begin that have no row any more: they
 // were retired, or left the site, after the plan was made.
-func leftSince(ctx context.Context, f *published.Fleet, plan *spec.RolloutPlan, row spec.Rollout, rows index.Rows) (map[string]bool, error) {
+func leftSince(ctx context.Context, f *published.Fleet, plan *spec.RolloutPlan, row spec.Rollout,
+	rows index.Rows) (left map[string]bool, err error) {
 	n := len(row.Waves)
 	if n > 0 && row.Waves[n-1].Done == 0 {
 		if plan.Budget == nil {
@@ -266,13 +267,12 @@ func leftSince(ctx context.Context, f *published.Fleet, plan *spec.RolloutPlan, 
 		n-- // not all of its nodes have moved
 	}
 	var past *published.Past // read only where a row is missing
-	left := map[string]bool{}
+	left = map[string]bool{}
 	for _, w := range plan.Waves[n:] {
 		for name := range w.Nodes {
 			if _, there := rows[name]; there {
 				continue
 			}
-			var err error
 			if past == nil {
 				if past, err = f.Past(ctx, published.Generation{Epoch: plan.Before.Epoch, Number: plan.Before.Generation}); err != nil {
 					return nil, err

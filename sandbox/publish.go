@@ -96,7 +96,8 @@ func (b *Box) publish(ctx context.Context, n publish.Node, first func(context.Co
 // publisher signs with the keys of the sandbox.
 func (b *Box) publisher() *publish.Publisher {
 	policy := b.keys.policy(b.site.Name())
-	return &publish.Publisher{Reader: published.Reader{Registry: b.registry, Signers: []crypto.Signer{b.keys.operator}, Trust: &policy, Now: b.o.Now, Say: func(string, ...any) {}}}
+	return &publish.Publisher{Reader: published.Reader{Registry: b.registry, Signers: []crypto.Signer{b.keys.operator},
+		Trust: &policy, Now: b.o.Now, Say: func(string, ...any) {}}}
 }
 
 // writeLoader writes what metal would boot from.

@@ -275,7 +275,8 @@ const service = "/etc/systemd/system/apparmor.service"
 
 // compileAll compiles each file that it is given, two at a time, in one run.
 const compileAll = `umask 022; printf '%s\n' "$@" | xargs -P 2 -I {} \
-  apparmor_parser --skip-kernel-load --skip-cache --features-file=` + FeaturesFile + ` --ofile=` + paths.AppArmorDir + `/{}.bin ` + sources + `/{}`
+  apparmor_parser --skip-kernel-load --skip-cache --features-file=` + FeaturesFile + ` \
+  --ofile=` + paths.AppArmorDir + `/{}.bin ` + sources + `/{}`
 
 // bakeStock compiles the profiles that packages brought, so that the node loads
 // them like the site's own, and keeps apparmor.service from parsing them again at

@@ -382,7 +382,8 @@ rm -f /tmp/parts/70debconf
 echo 'Dir::Etc::parts "/tmp/parts";' >/tmp/apt.conf
 export APT_CONFIG=/tmp/apt.conf
 echo "deb [trusted=yes] file:` + root.Bind + ` ./" >/tmp/sources.list
-apt-get -qq -o Dir::Etc::sourcelist=/tmp/sources.list -o Dir::Etc::sourceparts=- -o Dir::State::lists=/tmp/lists -o Dir::Cache=/tmp/cache -o APT::Sandbox::User=root -o Acquire::Languages=none update
+apt-get -qq -o Dir::Etc::sourcelist=/tmp/sources.list -o Dir::Etc::sourceparts=- \
+	-o Dir::State::lists=/tmp/lists -o Dir::Cache=/tmp/cache -o APT::Sandbox::User=root -o Acquire::Languages=none update
 exec "$@"`
 
 // Get runs the apt-get(8) of r, without questions, on the flat repository repo.

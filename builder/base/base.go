@@ -234,7 +234,8 @@ const (
 	nodeApt  = "APT::Update::Pre-Invoke { \"" + sayIt + "\"; };\nAptCli::Hooks::Install:: \"" + unlocated + "\";\n"
 	sayIt    = "test -w /usr || echo '" + hint + "' >&2"
 	// unlocated answers apt's JSON hook, protocol 0.1, and speaks where a package has no candidate.
-	unlocated = `s=$APT_HOOK_SOCKET; read h <&$s; read h <&$s; printf '{\042jsonrpc\042:\0422.0\042,\042id\042:0,\042result\042:{\042version\042:\0420.1\042}}\n\n' >&$s; ` +
+	unlocated = `s=$APT_HOOK_SOCKET; read h <&$s; read h <&$s; ` +
+		`printf '{\042jsonrpc\042:\0422.0\042,\042id\042:0,\042result\042:{\042version\042:\0420.1\042}}\n\n' >&$s; ` +
 		`while read h <&$s; do case $h in *hooks.install.fail*) ` + sayIt + `;; *hooks.bye*) exit 0;; esac; done`
 )
 

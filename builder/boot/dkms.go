@@ -110,7 +110,8 @@ func MakeModules(ctx context.Context, r, scratch *root.Root, sign func(module []
 }
 
 // keepModules writes into r the modules that were made in scratch below dir.
-func keepModules(ctx context.Context, r, scratch *root.Root, dir string, sign func(module []byte) ([]byte, error)) (made []string, err error) {
+func keepModules(ctx context.Context, r, scratch *root.Root, dir string, sign func(module []byte) ([]byte, error),
+) (made []string, err error) {
 	names, err := scratch.ReadDir(dir)
 	if err != nil {
 		return nil, err

@@ -133,7 +133,8 @@ var (
 
 	// text has a key in it, and not only the words that programs look for. Of PEM there are
 	// headers and the first of base64, also where JSON has the lines in one.
-	text = regexp.MustCompile(`-----BEGIN [A-Z0-9 ]*PRIVATE KEY( BLOCK)?-----[ \t]*(\r?\n|\\n)([ \t]*([A-Za-z-]+: [^\n\\]*)?(\r?\n|\\n))*[ \t]*[A-Za-z0-9+/]{32}` +
+	text = regexp.MustCompile(`-----BEGIN [A-Z0-9 ]*PRIVATE KEY( BLOCK)?-----[ \t]*(\r?\n|\\n)` +
+		`([ \t]*([A-Za-z-]+: [^\n\\]*)?(\r?\n|\\n))*[ \t]*[A-Za-z0-9+/]{32}` +
 		`|AGE-SECRET-KEY-(PQ-)?1[0-9A-Z]{58}|(?m:^Key: \((protected-)?private-key\b)|\A\(\d+:(protected-)?private-key|\APuTTY-User-Key-File-\d: `)
 )
 

@@ -75,7 +75,7 @@ func (a *app) keysShowCommand() *cobra.Command {
 			return fmt.Errorf("read key: %w", err)
 		}
 		if c, err := chain.Parse(text); err == nil {
-			return a.printChain(c)
+			return a.print(policy.VersionsOf(c))
 		}
 		return a.print(keys.InfoOf(args[0], text, &pass))
 	})
@@ -268,14 +268,10 @@ func (a *app) keysPullCommand() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		return a.printChain(now)
+		return a.print(policy.VersionsOf(now))
 	})
 	r.looking(a, c.Flags(), toSite)
 	return c
-}
-
-func (a *app) printChain(c *chain.Chain) error {
-	return a.print(policy.VersionsOf(c))
 }
 
 // rescued is the output of rescue -o json.

@@ -160,7 +160,7 @@ func (a *app) secretsAcceptCommand() *cobra.Command {
 		if had {
 			a.say("node %s has that recipient already", node)
 		}
-		return a.printSecrets(s, []string{node})
+		return a.print(seal.ListOf(s, []string{node}))
 	})
 	f := c.Flags()
 	f.StringVar(&recipient, "recipient", "", "the `RECIPIENT` that the node shows: age1…")
@@ -184,7 +184,7 @@ func (a *app) secretsListCommand() *cobra.Command {
 				nodes = append(nodes, name)
 			}
 		}
-		return a.printSecrets(s, nodes)
+		return a.print(seal.ListOf(s, nodes))
 	})
 	from.flags(c, 0)
 	return c
@@ -205,7 +205,7 @@ func (a *app) secretsForgetCommand() *cobra.Command {
 			return err
 		}
 		a.say("the next publish leaves out the secrets of node %s; change their values: it has had them", node)
-		return a.printSecrets(s, slices.DeleteFunc([]string{node}, func(name string) bool { return !s.Fleet().Has(name) }))
+		return a.print(seal.ListOf(s, slices.DeleteFunc([]string{node}, func(name string) bool { return !s.Fleet().Has(name) })))
 	})
 	from.flags(c, 1)
 	return c
@@ -219,8 +219,4 @@ func (a *app) recipients(ctx context.Context, from *fromCluster, files []string)
 	}
 	r, err := seal.ReadRecipients(s.Dir())
 	return s, r, err
-}
-
-func (a *app) printSecrets(s *site.Site, nodes []string) error {
-	return a.print(seal.ListOf(s, nodes))
 }

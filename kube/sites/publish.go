@@ -117,8 +117,9 @@ func (r *Reconciler) open(ctx context.Context, o objects, s *site.Site) (*work, 
 		return nil, err
 	}
 	say := log.FromContext(ctx)
-	w.publisher = &publish.Publisher{Reader: published.Reader{Registry: registry, Signers: r.Signers, Now: r.time(), Memory: seen, NewFleet: r.NewFleet, Say: func(format string, args ...any) { say.Info(fmt.Sprintf(format, args...), "namespace", o.namespace) }},
-		Clock: r.time, Author: "caisson-kube"}
+	reader := published.Reader{Registry: registry, Signers: r.Signers, Now: r.time(), Memory: seen, NewFleet: r.NewFleet,
+		Say: func(format string, args ...any) { say.Info(fmt.Sprintf(format, args...), "namespace", o.namespace) }}
+	w.publisher = &publish.Publisher{Reader: reader, Clock: r.time, Author: "caisson-kube"}
 	if w.fleet, err = w.publisher.Read(ctx, w.policy); err == nil && w.policy.Beside {
 		w.policy = w.fleet.Policy() // the keys that count, for approvals
 	}

@@ -308,7 +308,8 @@ func Ends(ctx context.Context, w *preview.Preview, node string, then func(commit
 		return nil, nil, err
 	}
 	commit := "" // of what is no longer kept nothing is known
-	if past, err := fleet.Past(ctx, published.Generation{Epoch: fleet.Floor().Epoch, Number: row.Generation}); err == nil && past.Root.Change != nil {
+	g := published.Generation{Epoch: fleet.Floor().Epoch, Number: row.Generation}
+	if past, err := fleet.Past(ctx, g); err == nil && past.Root.Change != nil {
 		commit = past.Root.Change.Commit
 	}
 	from.Boot = then(commit)

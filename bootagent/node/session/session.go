@@ -61,7 +61,7 @@ type Options struct {
 	Fetch      Opener                                       // how the registry is asked; nil is track.Open, in this process
 	Post       Poster                                       // how reports are sent; nil sends none
 	Metrics    func(listen string) error                    // answers there who asks for metrics, "" nowhere; nil answers nobody
-	Cgroup     string                                       // whose processes protection binds; "" is all of this machine, of a test's root nobody
+	Cgroup     string                                       // whose processes protection binds; "" is all of this machine, in a test nobody
 	Clock      func() time.Time                             // by which windows are judged; nil is this machine's, where that is right
 	Kernel     TrialClock                                   // by which checks and trials are timed; nil is the kernel's
 	Reboot     func(ctx context.Context) error              // nil asks systemd

@@ -118,8 +118,9 @@ func OpenTokens(name string) (*Tokens, error) {
 func (t *Tokens) Tell(say func(string, ...any)) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	t.say = say
 	t.fresh()
-	if t.say = say; !t.open && !slices.ContainsFunc(slices.Collect(maps.Values(t.known)), func(c Caller) bool { return c.Role == Reporter }) {
+	if !t.open && !slices.ContainsFunc(slices.Collect(maps.Values(t.known)), func(c Caller) bool { return c.Role == Reporter }) {
 		say("no node may report: %s has neither a token of role reporter nor the line %q", t.name, reportsOpen)
 	}
 }

@@ -166,6 +166,16 @@ func TestTokensThatAreWrong(t *testing.T) {
 			t.Errorf("%d: role %q, said %q", i, got, &said)
 		}
 	}
+	// What went wrong before somebody listened is said to the first who does.
+	if err := os.WriteFile(file, []byte("boss x y\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	said.Reset()
+	tokens.looked = time.Time{}
+	tokens.Tell(func(format string, args ...any) { fmt.Fprintf(&said, format+"\n", args...) })
+	if !strings.Contains(said.String(), ":1: neither ROLE NAME SHA256") {
+		t.Errorf("said %q", &said)
+	}
 }
 
 // TestParseGroups: a group has one role, and a person the most of theirs.

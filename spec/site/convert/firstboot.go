@@ -136,8 +136,11 @@ func (f file) without() string {
 // nested reads the content of a file that has a format of its own.
 func (r *reading) nested(at int, f file, parse func(*reading)) {
 	in := &reading{&coverage.Reading{Name: r.Name + ":" + f.path, Data: f.content}}
-	parse(in)
-	r.Items, r.Broken = append(r.Items, in.Items...), cmp.Or(r.Broken, in.Broken)
+	if parse(in); in.Broken != nil {
+		r.Miss(at, "file "+f.path, in.Broken.Error())
+		return
+	}
+	r.Items = append(r.Items, in.Items...)
 	switch why := f.without(); {
 	case len(in.Items) == 0:
 		r.Miss(at, "file "+f.path, "it says nothing, and would hide the file of its name that a package brings")

@@ -69,6 +69,8 @@ var others = []struct {
 		[]string{"5: it has no counterpart", "11: write an entry of network.interfaces with vlan:", "16: a route of a site has no Table", "17: a route of a site has no Table"}},
 	{"c.yaml", "cloud-config", "#cloud-config\nwrite_files:\n- {path: /etc/netplan/a.yaml, content: \"network: {version: 2, ethernets: {eno1: {dhcp4: true, mtu: 9000}}}\"}\n",
 		`{"machine":{"network":{"interfaces":[{"dhcp":"ipv4","mtu":"9000","name":"eno1"}]}}}`, nil},
+	{"c.yaml", "cloud-config", "#cloud-config\nwrite_files:\n- {path: /etc/netplan/a.yaml, content: \"network: {version: 2, a: [{{ ip }}]}\"}\n- {path: /etc/a, content: b}\n",
+		`{"conf":{"files":{"/etc/a":{"content":"b"}}}}`, []string{"3: c.yaml:/etc/netplan/a.yaml:1:28: a key must be plain text"}},
 	{"eth.network", "networkd", "[Match]\nName=eth*\n[Network]\nDHCP=yes\n", `{"conf":{}}`, []string{"1: a site names interfaces"}},
 	{"eth.network", "networkd", "[Match]\nName=eth0\n[Network]\nAddress=192.0.2.5\n", `{"conf":{}}`, []string{"2: a site refuses it", "4: a site refuses it"}},
 	{"eth.network", "networkd", "[Match]\nName=eth0\n[Link]\nRequiredForOnline=no\n[Network]\nDHCP=yes\n",

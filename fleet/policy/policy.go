@@ -5,8 +5,8 @@
 // publish enforces. By it a [Change] makes other keys of a site count, [LetIn] lets
 // somebody into a node, and [Layers] are those that a build goes on from or a loader is made of.
 //
-// It verifies nothing itself, and it is not trust, by which nodes decide. Only
-// cmd/caisson and fleet/preview import it.
+// It verifies nothing itself but what it signs for a rescue, and it is not trust, by which nodes
+// decide. cmd/caisson, fleet/preview and caisson-kube import it.
 package policy
 
 import (

@@ -8,7 +8,7 @@
 // Before that, [Check] says what verbs would refuse of a site that is valid in itself. [Advice] compares
 // layers and locks by what an operator's file of Debian's security tracker says of their packages.
 //
-// It writes nothing. cmd/caisson and caisson-kube import it.
+// It writes nothing. cmd/caisson, sandbox/rehearsal and caisson-kube import it.
 package preview
 
 import (

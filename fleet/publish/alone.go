@@ -178,7 +178,7 @@ func (p *Publisher) begin(ctx context.Context, policy published.Policy, why publ
 	if err != nil {
 		return nil, err
 	}
-	q.Now, err = f.IssueTime(ctx, q.Now)
+	q.Now, err = f.IssueTime(ctx, q.now())
 	return q.baseOf(f), err
 }
 

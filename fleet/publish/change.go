@@ -21,7 +21,7 @@ import (
 type Lists struct {
 	Reject []string     // digests of overlays or layers that nodes must not run
 	Allow  []string     // taken off the list
-	Given  []string     // generations, as in 0-16: what each gave to nodes is rejected, see [Fleet.given]
+	Given  []string     // generations, as in 0-16: what each gave to nodes is rejected, see [base.given]
 	Unseen bool         // reject also what nobody has and the registry has not
 	Loader *spec.Loader // takes the place of the one of its architecture; nil changes none
 }

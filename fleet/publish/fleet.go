@@ -88,7 +88,7 @@ func (r *run) putIndex(ctx context.Context, life time.Duration, x *index.Index, 
 }
 
 // putReserved says in fleet:index that a generation is given out, over the rows
-// before it, or over what [Fleet.adoptMoves] made of them.
+// before it, or over what [base.adoptMoves] made of them.
 func (r *run) putReserved(ctx context.Context, life time.Duration, next spec.FleetIndex) error {
 	x := r.v.Index.Fork()
 	next.Shards, next.Change, next.Reserved = x.Root.Shards, x.Root.Change, true

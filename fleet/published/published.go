@@ -36,7 +36,7 @@ type Reader struct {
 	Say      func(format string, args ...any)
 
 	Trust         *Policy         // for who has no site; nil trusts the signers alone, all of which must have signed
-	Signers       []crypto.Signer // operators, who sign what comes of it; none for who only reads
+	Signers       []crypto.Signer // who sign what comes of it: operators, or those of a rescue; none for who only reads
 	Memory        *Memory         // nil remembers nothing
 	NewFleet      bool            // a registry without a fleet is expected
 	AcceptExpired bool            // what is published may have expired

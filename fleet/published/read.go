@@ -84,7 +84,7 @@ func (f *Fleet) Say(format string, args ...any) { f.r.Say(format, args...) }
 // Policy returns the policy that the fleet was read with, completed from its index.
 func (f *Fleet) Policy() Policy { return f.v.Policy }
 
-// Now returns the time that the fleet was read at, and in [Reader.Advance] that behind
+// Now returns the time that the fleet was read at, and in a step of a rollout that behind
 // every wait.
 func (f *Fleet) Now() time.Time { return f.r.Now }
 

@@ -41,7 +41,6 @@ import (
 
 	"github.com/caisson-os/caisson/fleet/analysis"
 	"github.com/caisson-os/caisson/fleet/policy"
-	"github.com/caisson-os/caisson/fleet/publish"
 	"github.com/caisson-os/caisson/fleet/published"
 	"github.com/caisson-os/caisson/fleet/report"
 	"github.com/caisson-os/caisson/kube/object"
@@ -319,8 +318,7 @@ func (r *Reconciler) Published(ctx context.Context, namespace string) (*publishe
 	if err != nil {
 		return nil, err
 	}
-	return (&publish.Publisher{Reader: published.Reader{Registry: registry, Now: r.time(), Memory: seen, Say: func(string, ...any) {}},
-		Clock: r.time}).Find(ctx, p)
+	return (&published.Reader{Registry: registry, Now: r.time(), Memory: seen, Say: func(string, ...any) {}}).Find(ctx, p)
 }
 
 // Groups returns the groups of slots that published nodes have, each by its verified overlay, and

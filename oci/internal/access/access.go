@@ -5,7 +5,7 @@
 // them, go out without credentials, and what such a host asks for is not answered.
 //
 // Nodes and publishers use it through oci/pull, so there is one place where a scheme is known. It
-// imports the standard library, oci, internal/check and internal/ownfiles.
+// imports the standard library, oci, oci/internal/strict, internal/check and internal/ownfiles.
 package access
 
 import (

@@ -138,7 +138,7 @@ func TestRemember(t *testing.T) {
 
 // others load and save a state or the record of a boot beside this package, by why.
 var others = map[string]string{
-	"record/boot.go":      "it is theirs to know how",
+	"record/boot.go":      "it knows how",
 	"record/track":        "what is accepted is kept before anybody acts on it",
 	"boot/initramfs":      "the loader is alone",
 	"boot/root/stack.go":  "the record is another root's",
@@ -178,7 +178,8 @@ func TestNobodyElseSaves(t *testing.T) {
 	}
 }
 
-// TestGoldenBoot: so is the boot record that 0.9.0 wrote, which a soft-reboot hands to the agent of another layer.
+// TestGoldenBoot: the boot record that 0.9.0 wrote is read, and written byte for byte: a soft-reboot hands it to the
+// agent of another layer.
 func TestGoldenBoot(t *testing.T) {
 	golden.Check(t, golden.Document{File: "testdata/golden/boot.json", Page: "../../docs/formats/node-files.md", New: new(Boot),
 		Types: []reflect.Type{reflect.TypeFor[Boot](), reflect.TypeFor[Images](), reflect.TypeFor[Live](), reflect.TypeFor[ForBoot](), reflect.TypeFor[Protection](), reflect.TypeFor[Without](),

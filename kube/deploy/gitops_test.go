@@ -61,16 +61,18 @@ func inState(kind, conditions string, stale bool) map[string]any {
 // TestStatesAreReal: the reasons above are those that the reconciler writes.
 func TestStatesAreReal(t *testing.T) {
 	var code strings.Builder
-	files, err := filepath.Glob(filepath.Join("..", "sites", "*.go"))
-	if err != nil || len(files) == 0 {
-		t.Fatal(err)
-	}
-	for _, name := range files {
-		text, err := os.ReadFile(name)
-		if err != nil {
-			t.Fatal(err)
+	for _, dir := range []string{"sites", "object"} {
+		files, err := filepath.Glob(filepath.Join("..", dir, "*.go"))
+		if err != nil || len(files) == 0 {
+			t.Fatal(dir, err)
 		}
-		code.Write(text)
+		for _, name := range files {
+			text, err := os.ReadFile(name)
+			if err != nil {
+				t.Fatal(err)
+			}
+			code.Write(text)
+		}
 	}
 	for _, s := range states {
 		for text := range strings.SplitSeq(s.conditions, ", ") {

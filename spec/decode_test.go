@@ -17,6 +17,7 @@ func full() (o Overlay) {
 	golden.Fill(reflect.ValueOf(&o).Elem())
 	o.Fleet, o.Node, o.KernelArgs, o.CAs = "f", "n", []string{"quiet", "a<b>&c"}, []string{"pem\n"}
 	o.Network.Interfaces[0].MTU = 9000
+	*o.Items.Swaps[0].Priority, o.Items.Sysctl[0].Value, o.Items.Perm.Interval = 0, "", -1
 	o.Maintenance.Windows = map[string]Window{"w": o.Maintenance.Windows["a"]}
 	o.Items.Exec[0].Data, o.Items.Exec[0].Env = "#!/bin/sh\n\u2028", map[string]string{"B": "1", "A": "2"}
 	return o

@@ -22,7 +22,7 @@ type Fleet struct {
 	Reject     []string `json:"reject,omitempty"` // digests of overlays and layers that must not run
 	Needs      []string `json:"needs,omitempty"`  // what a reader must know to use this document; none so far
 
-	// since 0.10.0: newest version of fleet:keys; without it a node with a chain accepts nothing new
+	// since 0.10.0: newest version of fleet:keys; a node that has a chain and cannot get it accepts nothing new
 	KeysVersion uint64   `json:"keysVersion,omitempty"`
 	Loaders     []Loader `json:"loaders,omitempty"` // since 0.10.0: what disks start, one an architecture, sorted by it
 }
@@ -299,7 +299,7 @@ type Analysis struct {
 	Against string `json:"against,omitempty" enum:"rest" doc:"rest compares with the mean of nodes that have not moved; else worse is a value"`
 	Worse   string `json:"worse" site:",required" doc:"when the mean of moved nodes is worse, as in \"> 1.2 ×\" the others', or \"> 0.05\""`
 	// seconds, at most those of the soak
-	For int64 `json:"for" site:",duration" doc:"how long it must be worse to halt, and not worse to pass; at most soak, which is usual"`
+	For int64 `json:"for" site:",duration" doc:"how long it must be worse to halt, and not worse to pass; at most soak; soak when absent"`
 	// so many nodes of either side must have a value
 	AtLeast int `json:"atLeast" doc:"so many nodes of each side must have a value; 1 when absent"`
 }

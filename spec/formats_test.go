@@ -23,6 +23,7 @@ import (
 
 	gocmp "github.com/google/go-cmp/cmp"
 
+	"github.com/caisson-os/caisson/internal/plain"
 	"github.com/caisson-os/caisson/test/doctext"
 	"github.com/caisson-os/caisson/test/golden"
 )
@@ -208,7 +209,8 @@ var laterDocuments = map[string]laterKey{"quote": {"0.10.0", mayBeLeftOut}, "mea
 	"rescue": {"0.10.0", mayBeLeftOut}, "keys": {"0.10.0", mayBeLeftOut}}
 
 // sinceNote begins the comment of a field whose key came after 0.9.0, by itself or with a feature,
-// and may say why older readers do without it. All below such a key came with it.
+// and may say why older readers do without it. All below such a key came with it, but what names a
+// later release.
 var sinceNote = regexp.MustCompile(`^since (\d+\.\d+\.\d+)(?: with ([a-z-]+))?(?:, as [^:]+)?(?:: |$)`)
 
 // laterKeys are the later keys of all documents, as in "overlay items.files[].acl".
@@ -224,7 +226,7 @@ func addLater(later map[string]laterKey, notes map[string]string, path string, t
 	for f := range visible(t) {
 		name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
 		of := all
-		if said := sinceNote.FindStringSubmatch(notes[owner(t, f)+"."+f.Name]); said != nil && of.since == "" {
+		if said := sinceNote.FindStringSubmatch(notes[owner(t, f)+"."+f.Name]); said != nil && (of.since == "" || plain.Natural(said[1], of.since) > 0) {
 			of = laterKey{said[1], cmp.Or(said[2], mayBeLeftOut)}
 		}
 		if name == "-" {
@@ -367,9 +369,11 @@ func keepLater(t *testing.T, later map[string]laterKey) {
 	lines := strings.Split(strings.TrimSuffix(string(data), "\n"), "\n")
 	for key, of := range later {
 		line := fmt.Sprintf("%s: %s, %s", key, of.since, of.class)
-		if i, there := slices.BinarySearch(lines, line); !there && update {
+		i, there := slices.BinarySearch(lines, line)
+		known := slices.ContainsFunc(lines, func(l string) bool { return strings.HasPrefix(l, key+": ") })
+		if !there && update && !known {
 			lines = slices.Insert(lines, i, line)
-		} else if !there {
+		} else if !there && !known {
 			t.Errorf("%s is not in %s: CAISSON_UPDATE=1 go test ./spec adds it", line, laterFile)
 		}
 	}

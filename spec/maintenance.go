@@ -137,7 +137,8 @@ type Slot struct {
 
 // Command is a program with its arguments.
 type Command struct {
-	Argv []string `json:"argv" site:",required,block" as:"[/usr/sbin/fstrim, -A], [/bin/sh, -c, \"…\"]" doc:"absolute path and arguments"`
+	// absolute path of a program, and its arguments; no shell runs it
+	Argv []string `json:"argv" site:",required,block" as:"[/usr/sbin/fstrim, -A]; a shell is [/bin/sh, -c, \"…\"]" doc:"full path, arguments"`
 	// seconds
 	Timeout int64 `json:"timeout" site:",required,duration" as:"1h" doc:"time after which all that the command started is ended; at most 1d"`
 }

@@ -88,8 +88,9 @@ type Bond struct {
 	// fast: each second; slow, each 30 s, when empty; of mode 802.3ad
 	LACPRate string `json:"lacpRate,omitempty" enum:"slow,fast" doc:"LACP rate of mode 802.3ad; slow when absent"`
 	MinLinks int64  `json:"minLinks,omitempty" doc:"members of mode 802.3ad that must be up"`
-	// since 0.10.0, as the bond is made, with layer2
-	HashPolicy string `json:"transmitHashPolicy,omitempty" enum:"layer2,layer2+3,layer3+4,encap2+3,encap3+4" doc:"else layer2; docs/network.md"`
+	// since 0.10.0, as the bond is made, with layer2: chooses the card of a packet, in modes 802.3ad,
+	// balance-tlb and balance-xor; layer2 when absent
+	HashPolicy string `json:"transmitHashPolicy,omitempty" enum:"layer2,layer2+3,layer3+4,encap2+3,encap3+4" doc:"spreads packets; else layer2"`
 	// since 0.10.0, as the kernel chooses one: one of Members, in one of PrimaryModes
 	Primary string `json:"primary,omitempty" doc:"MAC address of the member that is used while it is up; not in every mode"`
 }
@@ -185,6 +186,7 @@ type BootBond struct {
 	Mode     string `json:"mode" site:",required" enum:"802.3ad,active-backup,balance-alb,balance-rr,balance-tlb,balance-xor,broadcast"`
 	LACPRate string `json:"lacpRate,omitempty" enum:"slow,fast" doc:"LACP rate of mode 802.3ad; slow when absent"`
 	MinLinks int64  `json:"minLinks,omitempty" doc:"members of mode 802.3ad that must be up"`
-	// since 0.10.0, as the bond is made, with layer2
-	HashPolicy string `json:"transmitHashPolicy,omitempty" enum:"layer2,layer2+3,layer3+4,encap2+3,encap3+4" doc:"else layer2; docs/network.md"`
+	// since 0.10.0, as the bond is made, with layer2: chooses the card of a packet, in modes 802.3ad,
+	// balance-tlb and balance-xor; layer2 when absent
+	HashPolicy string `json:"transmitHashPolicy,omitempty" enum:"layer2,layer2+3,layer3+4,encap2+3,encap3+4" doc:"spreads packets; else layer2"`
 }

@@ -67,7 +67,7 @@ type TrustDoc struct {
 	OnExpired shape.Text     `site:"onExpired" enum:"run,hold" doc:"what a node does whose overlay has expired; run when absent"`
 	Expires   shape.Duration `site:"expires" doc:"how long an overlay is fresh, as in 30d or 12h; 30d when absent"`
 	Threshold shape.Number   `site:"threshold" doc:"distinct operator keys that must have signed; 1 when absent"`
-	Approval  shape.Text     `site:"approval" enum:"required,signed" doc:"approval that caisson-kube waits for; never less than it asks itself"`
+	Approval  shape.Text     `site:"approval" enum:"required,signed" doc:"a PublishApproval, or a signed one, that caisson-kube waits for"`
 	Keys      keysDoc        `site:"keys" doc:"public key files, relative to the site's directory"`
 	Root      shape.Number   `site:"rootThreshold" doc:"distinct root keys that must sign a change of keys; 1 when absent"`
 	At        report.Pos
@@ -79,7 +79,7 @@ type keysDoc struct {
 	Attestation shape.Words `site:"attestation" doc:"keys that sign how a layer was built; keys/attestation.pub when absent"`
 	Epoch       shape.Words `site:"epoch" doc:"keys that alone may raise the security epoch; none when absent"`
 	Root        shape.Words `site:"root" doc:"keys that sign which keys count, without new boot files, see docs/keys.md; none when absent"`
-	Rescue      shape.Words `site:"rescue" doc:"keys that sign who logs in to a locked node, see docs/rescue.md; needs root; none when absent"`
+	Rescue      shape.Words `site:"rescue" doc:"who signs who logs in to a locked node, see docs/rescue.md; needs root keys; none when absent"`
 }
 
 // manifestsDoc turns modules off; the rest of Divingbell's manifests is accepted

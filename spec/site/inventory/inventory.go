@@ -190,7 +190,7 @@ type inventoryClusterDoc struct {
 // ClusterDoc says which Nodes of a cluster are nodes of the fleet, and what of them counts.
 type ClusterDoc struct {
 	Labels []shape.Text `site:"labels" doc:"labels of the Nodes, each as KEY=VALUE or KEY; a Node needs all of them; every Node when absent"`
-	Trust  []shape.Text `site:"trustKubeletLabels" doc:"labels that count beside node-restriction.kubernetes.io/, though kubelets may set them"`
+	Trust  []shape.Text `site:"trustKubeletLabels" doc:"keys of labels that count though kubelets set them; when absent, none"`
 	UUIDs  shape.Flag   `site:"trustKubeletUUIDs" doc:"use the systemUUID of a kubelet as an identifier of its node, where the site gives none"`
 	At     report.Pos
 }

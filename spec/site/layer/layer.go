@@ -114,7 +114,7 @@ var (
 // Layer says of what the system layers of a site's nodes are made, and what they keep.
 type Layer struct {
 	Doc     LayerDoc           // without a place where the site bakes none
-	Args    []string           // layer.kernel.Args
+	Args    []string           // layer.kernel.args
 	Kept    []string           // layer.persist
 	NewDisk *spec.NewStateDisk // nil: the loaders make none
 }

@@ -47,7 +47,7 @@ type specDoc struct {
 	User        string         `site:"user" doc:"user of the layer that owns the directories made for to; root when absent"`
 	Package     string         `site:"package" doc:"package that the layer must have"`
 	Directories []directoryDoc `site:"directories,required"`
-	Action      string         `site:"action" enum:"start,reload,restart,reload-or-restart" doc:"once files change; nothing when absent"`
+	Action      string         `site:"action" enum:"start,reload,restart,reload-or-restart" doc:"done as files change; nothing when absent"`
 	V           *tree.Value
 }
 

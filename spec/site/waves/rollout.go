@@ -45,7 +45,7 @@ type rolloutSpecDoc struct {
 	Undo     shape.Text     `site:"undo" enum:"wave,all,none" doc:"what goes back when the rollout halts; wave when absent"`
 	Grade    shape.Text     `site:"grade" enum:"attested,pinned,any" doc:"pinned: only reports by keys on disks; attested: by TPMs; else any"`
 
-	Rehearsed shape.Text      `site:"rehearsed" enum:"layer,settings" doc:"what a signed rehearsal covers first, see docs/rollout.md"`
+	Rehearsed shape.Text      `site:"rehearsed" enum:"layer,settings" doc:"waves wait for a signed rehearsal of it, see docs/rollout.md"`
 	Analysis  []spec.Analysis `site:"analysis" doc:"measured by a Prometheus on moved nodes: worse halts, unknown waits"`
 	V         *tree.Value
 }

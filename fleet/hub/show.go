@@ -81,7 +81,7 @@ type Fleet struct {
 	SignedBy     []string  `json:"signedBy,omitempty"`     // names of the keys that signed that, ids where they have none
 	Indexed      time.Time `json:"indexed,omitzero"`       // when what is published was last read
 	IndexTrouble string    `json:"indexTrouble,omitempty"` // why it could not be read since
-	// who publishes what is not published yet, or that this was cut: what is shown is the state before
+	// who is publishing, or that a publish was cut: what is shown is the state before
 	// it
 	Unfinished string `json:"unfinished,omitempty"`
 	Writes     bool   `json:"writes"` // this instance takes reports

@@ -109,7 +109,7 @@ func (r *rotating) markForeign(ctx context.Context, x *index.Index) error {
 		}
 		x.Set(name, row)
 	}
-	r.own = &published.Own{Epoch: x.Root.Epoch, Generation: x.Root.Generation, Digest: r.v.Digest} // what is not is marked
+	r.own = &published.Own{Epoch: x.Root.Epoch, Generation: x.Root.Generation, Digest: r.v.Digest} // all others are marked above
 	return nil
 }
 

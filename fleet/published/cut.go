@@ -73,7 +73,7 @@ func generationWasGivenOut(l *Signed) error {
 	return nil
 }
 
-// Unfinished says who publishes what is not published yet, or that it was cut; "" where
+// Unfinished says who is publishing, or that a publish was cut; "" where
 // the fleet is whole.
 func (f *Fleet) Unfinished(ctx context.Context) (string, error) {
 	x := f.root()

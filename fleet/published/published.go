@@ -187,7 +187,7 @@ var ErrUnpublished = errors.New("holds no published fleet")
 // maxIndex holds some 200,000 nodes.
 const maxIndex = 64 << 20
 
-// Document reads a signed document of the fleet, and verifies nothing of it.
+// Document reads a signed document of the fleet without verifying it.
 func Document(ctx context.Context, src oci.Source, tag, kind string, limit int64) (trust.Candidate, error) {
 	resp, err := src.Manifest(ctx, oci.RepoFleet, tag, "")
 	if err != nil {

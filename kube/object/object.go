@@ -215,7 +215,7 @@ func (v *Verdict) status(now time.Time) map[string]any {
 	out["conditions"] = list
 	if v.object.GetKind() == cluster.Site {
 		for _, name := range []string{"generation", "plan", "message", "changes"} {
-			out[name] = v.More[name] // null takes away what is not so any more
+			out[name] = v.More[name] // null removes a field that has no value now
 		}
 		if !v.Looked {
 			out["generation"] = was["generation"]

@@ -44,7 +44,7 @@ type Source interface {
 // Mirror shows a fleet's nodes as objects: a FleetNode for each, in the cluster or not, and on a Node of
 // the same name the condition caisson.dev/Configured.
 //
-// It copies what the fleet's service says, so many objects a second, and only what is not there yet.
+// It copies what the fleet's service says, so many objects a second, and only what differs.
 // Nothing reads these objects to decide anything.
 type Mirror struct {
 	Client     client.Client // reads Nodes from memory

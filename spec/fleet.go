@@ -120,6 +120,11 @@ type Published struct {
 	Holds []Hold `json:"holds,omitempty"`
 }
 
+// Content returns what the node has.
+func (p *Published) Content() *Content {
+	return &Content{Overlay: p.Overlay, Size: p.Size, Layer: p.Layer, Generation: p.Generation}
+}
+
 // Content is an overlay without its signatures.
 type Content struct {
 	Overlay    string `json:"overlay"` // digest of the document

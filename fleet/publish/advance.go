@@ -49,7 +49,7 @@ func (p *Publisher) Advance(ctx context.Context, policy published.Policy, name s
 	if err := p.MayPublish(policy); err != nil {
 		return nil, err
 	}
-	return p.runAlone(ctx, policy, published.Purpose{Publish: policy.Site, Half: true}, func(ctx context.Context, r *run) error {
+	return p.RunAlone(ctx, policy, published.Purpose{Publish: policy.Site, Half: true}, func(ctx context.Context, r *Run) error {
 		if err := r.mayChange(); err != nil {
 			return err
 		}
@@ -65,33 +65,33 @@ func (p *Publisher) Advance(ctx context.Context, policy published.Policy, name s
 }
 
 // step writes a step.
-func (r *run) step(ctx context.Context, name string, by By, step *Step) (err error) {
+func (r *Run) step(ctx context.Context, name string, by By, step *Step) (err error) {
 	if step.Plan != nil {
-		if step.Row.Plan, err = r.p.putPlan(ctx, *step.Plan); err != nil {
+		if step.Row.Plan, err = r.Publisher.putPlan(ctx, *step.Plan); err != nil {
 			return err
 		}
 	}
-	x := r.v.following()
+	x := r.Following()
 	x.Root.Rollouts = withRollout(x.Root.Rollouts, name, step.Row)
-	r.begin(strings.TrimSpace(published.VerbRollout+name+" "+step.What),
+	r.Begin(strings.TrimSpace(published.VerbRollout+name+" "+step.What),
 		By{Author: by.Author, Reason: cmp.Or(step.Why, by.Reason), Commit: by.Commit}, x)
-	c := r.plan
-	c.rows, c.first, c.placed, c.announced = true, step.First, step.Placed, step.Announced
+	c := r.Plan
+	c.Rows, c.first, c.placed, c.announced = true, step.First, step.Placed, step.Announced
 	if step.Cut != nil {
-		c.cut = withRollout(r.v.Index.Root.Rollouts, name, *step.Cut)
+		c.cut = withRollout(r.State.Index.Root.Rollouts, name, *step.Cut)
 	}
-	if c.reject, err = r.v.list(Lists{Reject: step.Reject}); err != nil {
+	if c.reject, err = r.list(Lists{Reject: step.Reject}); err != nil {
 		return err
 	}
-	s := &selected{run: r, policy: r.v.Policy}
-	if s.rows, err = r.v.Index.All(ctx); err != nil {
+	s := &selected{Run: r, policy: r.State.Policy}
+	if s.rows, err = r.State.Index.All(ctx); err != nil {
 		return err
 	}
 	if err := s.add(ctx, step.Nodes); err != nil {
 		return err
 	}
 	if !step.Named {
-		all, err := r.successions(ctx, c.todo)
+		all, err := r.successions(ctx, c.Todo)
 		if err == nil {
 			err = r.checkAges(all)
 		}
@@ -99,33 +99,33 @@ func (r *run) step(ctx context.Context, name string, by By, step *Step) (err err
 			return err
 		}
 	}
-	kept, err := r.renewKept(ctx, s.held, noNode)
+	kept, err := r.RenewKept(ctx, s.held, noNode)
 	if err != nil {
 		return err
 	}
-	c.todo = slices.Concat(c.todo, kept)
+	c.Todo = slices.Concat(c.Todo, kept)
 	if step.Back != nil {
 		for _, w := range step.Back.todo {
-			w.generation = x.Root.Generation
-			c.todo = append(c.todo, w)
+			w.Generation = x.Root.Generation
+			c.Todo = append(c.Todo, w)
 		}
-		r.result.Stay = step.Back.Stay
+		r.Result.Stay = step.Back.Stay
 	}
 	if err := r.repairTags(ctx); err != nil {
 		return err
 	}
-	r.result.Unchanged = x.Len() - len(c.todo) + added(c.todo)
-	return r.write(ctx, r.v.Policy)
+	r.Result.Unchanged = x.Len() - len(c.Todo) + added(c.Todo)
+	return r.Write(ctx, r.State.Policy)
 }
 
 // repair takes up a publish that was cut, and changes nothing else.
-func (r *run) repair(ctx context.Context) error {
-	r.begin(published.VerbMend, By{Reason: "a publish was cut"}, r.v.following())
-	r.plan.rows = true
+func (r *Run) repair(ctx context.Context) error {
+	r.Begin(published.VerbMend, By{Reason: "a publish was cut"}, r.Following())
+	r.Plan.Rows = true
 	if err := r.repairTags(ctx); err != nil {
 		return err
 	}
-	return r.write(ctx, r.v.Policy)
+	return r.Write(ctx, r.State.Policy)
 }
 
 // planLife is how long the signature of a plan is valid. The index names plans by

@@ -19,47 +19,37 @@ import (
 	"github.com/caisson-os/caisson/oci/registry"
 )
 
-// run is a change of a fleet at work, while no other publisher changes it.
-type run struct {
-	*base
-	batch *registry.Batch
-
-	plan   *plan          // what is written
-	own    *published.Own // what it rests on; nil where somebody else has given out some of that
-	result *Result
-	after  func() error // is called once it is written; nil is nothing
-
-	mu       sync.Mutex // of all that the work on several nodes notes
-	read     map[string]release.Layer
-	released map[string]error // what the release keys say of layers
-}
-
-// base is what a change goes on from.
-type base struct {
+// Run is a change of a fleet at work, while no other publisher changes it.
+type Run struct {
 	*published.Fleet
-	v *view
-	p *Publisher // has the time and the registry of this run
+	State     *published.State // in step with what is written
+	Publisher *Publisher       // has the time and the registry of this run
+	Plan      *Plan            // what is written
+	Own       *published.Own   // what it rests on; nil where somebody else has given out some of that
+	Result    *Result
+
+	torn  map[string]bool // nodes whose tag a publish that was cut has moved, see adoptMoves
+	batch *registry.Batch
+	after func() error // is called once it is written; nil is nothing
+
+	mu       sync.Mutex // of what is known of layers
+	read     map[string]release.Layer
+	released map[string]error // what the release keys say of them
 }
 
-// view is what is published, as it is changed in step with what is written.
-type view struct {
-	*published.State
-	torn map[string]bool // nodes whose tag a publish that was cut has moved, see adoptMoves
+// Run returns what a change of a fleet goes on from. Nothing is kept from others.
+func (p *Publisher) Run(f *published.Fleet) *Run {
+	return &Run{Fleet: f, State: f.State(), Publisher: p}
 }
 
-// baseOf returns what a publisher goes on from.
-func (p *Publisher) baseOf(f *published.Fleet) *base {
-	return &base{f, &view{State: f.State()}, p}
-}
-
-// change has plan say what becomes of a fleet that is published, and writes it as the next
+// Change has plan say what becomes of a fleet that is published, and writes it as the next
 // generation. Nodes whose tag a publish that was cut has moved get again what their row says.
-func (p *Publisher) change(ctx context.Context, verb string, by By, plan func(context.Context, *run) error) (*Result, error) {
-	return p.runAlone(ctx, p.Trusted(), published.Purpose{Half: true}, func(ctx context.Context, r *run) error {
+func (p *Publisher) Change(ctx context.Context, verb string, by By, plan func(context.Context, *Run) error) (*Result, error) {
+	return p.RunAlone(ctx, p.Trusted(), published.Purpose{Half: true}, func(ctx context.Context, r *Run) error {
 		if err := r.mayChange(); err != nil {
 			return err
 		}
-		r.begin(verb, by, r.v.following())
+		r.Begin(verb, by, r.Following())
 		if err := plan(ctx, r); err != nil {
 			return err
 		}
@@ -67,14 +57,14 @@ func (p *Publisher) change(ctx context.Context, verb string, by By, plan func(co
 			return err
 		}
 		touched := map[string]bool{}
-		for _, w := range r.plan.todo {
-			touched[w.name] = true
+		for _, w := range r.Plan.Todo {
+			touched[w.Name] = true
 		}
-		for _, line := range slices.Concat(r.result.Held, r.result.Ended) {
+		for _, line := range slices.Concat(r.Result.Held, r.Result.Ended) {
 			touched[line.Node] = true
 		}
-		r.result.Unchanged += r.plan.index.Len() - len(touched)
-		if err := r.write(ctx, r.v.Policy); err != nil || r.after == nil || p.Dry {
+		r.Result.Unchanged += r.Plan.Index.Len() - len(touched)
+		if err := r.Write(ctx, r.State.Policy); err != nil || r.after == nil || p.Dry {
 			return err
 		}
 		return r.after()
@@ -83,33 +73,35 @@ func (p *Publisher) change(ctx context.Context, verb string, by By, plan func(co
 
 // Alone runs f while no other publisher changes the fleet, whose word the publisher trusts.
 func (p *Publisher) Alone(ctx context.Context, f func(context.Context, *published.Reader, *registry.Batch) error) error {
-	_, err := p.runAlone(ctx, *p.Trust, published.Purpose{}, func(ctx context.Context, r *run) error { return f(ctx, &r.p.Reader, r.batch) })
+	_, err := p.RunAlone(ctx, *p.Trust, published.Purpose{}, func(ctx context.Context, r *Run) error {
+		return f(ctx, &r.Publisher.Reader, r.batch)
+	})
 	return err
 }
 
 // mayChange refuses a registry without a fleet, and signers that do not count.
-func (r *run) mayChange() error {
-	if r.v.Index == nil {
-		return r.p.Unpublished()
+func (r *Run) mayChange() error {
+	if r.State.Index == nil {
+		return r.Publisher.Unpublished()
 	}
-	return r.p.checkSigners(r.v.Policy)
+	return r.Publisher.checkSigners(r.State.Policy)
 }
 
-// begin makes an index what is written.
-func (r *run) begin(verb string, by By, x *index.Index) {
-	r.plan = &plan{by: by, verb: verb, index: x, reject: r.v.Rejected()}
-	r.result = newResult(x.Root)
+// Begin makes an index what is written.
+func (r *Run) Begin(verb string, by By, x *index.Index) {
+	r.Plan = &Plan{by: by, verb: verb, Index: x, reject: r.State.Rejected()}
+	r.Result = newResult(x.Root)
 }
 
-// runAlone runs f while no other publisher changes the fleet, and returns what f made of the
+// RunAlone runs f while no other publisher changes the fleet, and returns what f made of the
 // result. Where another one does it waits for as long as it may, or returns an error that says what
 // to do.
-func (p *Publisher) runAlone(ctx context.Context, policy published.Policy, why published.Purpose,
-	f func(context.Context, *run) error) (result *Result, err error) {
+func (p *Publisher) RunAlone(ctx context.Context, policy published.Policy, why published.Purpose,
+	f func(context.Context, *Run) error) (result *Result, err error) {
 	alone := false
-	work := func(ctx context.Context, r *run) error {
+	work := func(ctx context.Context, r *Run) error {
 		alone = true
-		defer func() { result = r.result }()
+		defer func() { result = r.Result }()
 		return f(ctx, r)
 	}
 	if p.Dry {
@@ -133,10 +125,10 @@ func (p *Publisher) runAlone(ctx context.Context, policy published.Policy, why p
 	}
 }
 
-// tryAlone is [Publisher.runAlone] of one who waits for nobody that lives. On a layout its
+// tryAlone is [Publisher.RunAlone] of one who waits for nobody that lives. On a layout its
 // lock keeps others out, held since before the first read.
 func (p *Publisher) tryAlone(ctx context.Context, policy published.Policy, why published.Purpose,
-	f func(context.Context, *run) error) (err error) {
+	f func(context.Context, *Run) error) (err error) {
 	batch, err := p.Registry.Batch()
 	if err != nil {
 		return err
@@ -147,11 +139,12 @@ func (p *Publisher) tryAlone(ctx context.Context, policy published.Policy, why p
 		if err != nil {
 			return err
 		}
-		work := func(ctx context.Context, is *base) error {
+		work := func(ctx context.Context, is *Run) error {
 			if err := is.adoptMoves(ctx); err != nil {
 				return err
 			}
-			return f(ctx, &run{base: is, batch: batch})
+			is.batch = batch
+			return f(ctx, is)
 		}
 		if p.Registry.Ref().IsLayout() {
 			return work(ctx, is)
@@ -160,7 +153,7 @@ func (p *Publisher) tryAlone(ctx context.Context, policy published.Policy, why p
 		if err != nil || len(others) == 0 {
 			return err
 		}
-		if err := is.p.reserver().Await(ctx, others); err != nil {
+		if err := is.Publisher.reserver().Await(ctx, others); err != nil {
 			return err
 		}
 	}
@@ -168,7 +161,7 @@ func (p *Publisher) tryAlone(ctx context.Context, policy published.Policy, why p
 }
 
 // begin looks at what is published.
-func (p *Publisher) begin(ctx context.Context, policy published.Policy, why published.Purpose) (*base, error) {
+func (p *Publisher) begin(ctx context.Context, policy published.Policy, why published.Purpose) (*Run, error) {
 	q := *p
 	q.Now = p.now()
 	if err := p.Memory.Again(); err != nil { // this one may have waited for another of its folder
@@ -179,22 +172,22 @@ func (p *Publisher) begin(ctx context.Context, policy published.Policy, why publ
 		return nil, err
 	}
 	q.Now, err = f.IssueTime(ctx, q.now())
-	return q.baseOf(f), err
+	return q.Run(f), err
 }
 
 // runReserved runs work while the next generation is reserved, or returns the intents of other
 // publishers, which are in the way.
-func (f *base) runReserved(ctx context.Context, work func(context.Context, *base) error) (others []reserve.Found, err error) {
-	v := f.v
+func (r *Run) runReserved(ctx context.Context, work func(context.Context, *Run) error) (others []reserve.Found, err error) {
+	v := r.State
 	from := reserve.Start{Manifest: v.Manifest, Generation: 1, Reserved: v.Seen.Reserved}
 	if v.Index != nil {
 		from.Epoch, from.Generation = v.Index.Root.Epoch, v.Index.Root.Generation+1
 	}
-	return f.p.reserver().Run(ctx, from, func(ctx context.Context, l *reserve.Lease) error {
-		q := *f.p
-		q.lease, q.Registry, q.Now = l, f.p.Registry.While(l.CheckHeld), f.p.now()
+	return r.Publisher.reserver().Run(ctx, from, func(ctx context.Context, l *reserve.Lease) error {
+		q := *r.Publisher
+		q.lease, q.Registry, q.Now = l, r.Publisher.Registry.While(l.CheckHeld), r.Publisher.now()
 		v.Seen.Reserved = l.After
-		return work(ctx, &base{f.With(&q.Reader), v, &q})
+		return work(ctx, q.Run(r.With(&q.Reader)))
 	})
 }
 

@@ -25,23 +25,23 @@ type Back struct {
 	// Lost says what cannot be given back at all, and to how many nodes; nil is nothing.
 	Lost error
 
-	todo []work
+	todo []Work
 }
 
 // ReadyBack prepares what nodes had in a generation. given has the digest of the overlay that
 // each was to get since: a node that got yet another one stays as it is, and so does one
 // that is held, or that had nothing then.
 func ReadyBack(ctx context.Context, fleet *published.Fleet, given map[string]string, to spec.Floor) (*Back, error) {
-	f := (&Publisher{Reader: fleet.Reader()}).baseOf(fleet)
-	b := &returning{editing: &editing{run: &run{base: f}}, back: &Back{Stay: map[string]string{}}, given: given, lost: map[string][]string{}}
-	var todo []work
+	f := (&Publisher{Reader: fleet.Reader()}).Run(fleet)
+	b := &returning{editing: &editing{Run: f}, back: &Back{Stay: map[string]string{}}, given: given, lost: map[string][]string{}}
+	var todo []Work
 	for _, name := range slices.Sorted(maps.Keys(given)) {
-		row, there, err := f.v.Index.Row(ctx, name)
+		row, there, err := f.State.Index.Row(ctx, name)
 		if err != nil {
 			return nil, err
 		}
 		if there { // else it was retired, or left the site
-			todo = append(todo, work{name: name, was: &row})
+			todo = append(todo, Work{Node: Node{Name: name}, Was: &row})
 		}
 	}
 	past, err := f.Past(ctx, generationOf(to))
@@ -53,17 +53,17 @@ func ReadyBack(ctx context.Context, fleet *published.Fleet, given map[string]str
 	case err != nil:
 		return nil, err
 	}
-	if err := forEach(ctx, todo, func(ctx context.Context, w *work) error { return b.prepare(ctx, past, w) }); err != nil {
+	if err := ForEach(ctx, todo, func(ctx context.Context, w *Work) error { return b.prepare(ctx, past, w) }); err != nil {
 		return nil, err
 	}
-	b.back.todo = slices.DeleteFunc(todo, func(w work) bool { return w.overlay == "" })
+	b.back.todo = slices.DeleteFunc(todo, func(w Work) bool { return w.Overlay == "" })
 	b.back.Lost = b.lostError()
 	return b.back, nil
 }
 
 // Nodes returns those that go back.
 func (b *Back) Nodes() []string {
-	return plain.Each(b.todo, func(w work) string { return w.name })
+	return plain.Each(b.todo, func(w Work) string { return w.Name })
 }
 
 // returning is a run over the nodes that go back.
@@ -77,19 +77,19 @@ type returning struct {
 	lost map[string][]string // what is gone, or may not run → nodes
 }
 
-func (b *returning) prepare(ctx context.Context, past *published.Past, w *work) error {
+func (b *returning) prepare(ctx context.Context, past *published.Past, w *Work) error {
 	was, err := b.contentThen(ctx, past, w)
 	if err != nil {
 		return err
 	}
-	w.holds, _ = published.SplitHolds(w.was.Holds, b.p.Now)
+	w.Holds, _ = published.SplitHolds(w.Was.Holds, b.Publisher.Now)
 	switch {
-	case was != nil && was.Overlay == w.was.Overlay:
+	case was != nil && was.Overlay == w.Was.Overlay:
 		return nil
-	case len(w.holds) > 0:
-		b.keepNode(w, published.WhyHeld(w.holds))
+	case len(w.Holds) > 0:
+		b.keepNode(w, published.WhyHeld(w.Holds))
 		return nil
-	case w.was.Overlay != b.given[w.name]:
+	case w.Was.Overlay != b.given[w.Name]:
 		b.keepNode(w, "it got something else since")
 		return nil
 	case was == nil && past == nil:
@@ -106,35 +106,35 @@ func (b *returning) prepare(ctx context.Context, past *published.Past, w *work) 
 	} else if err != nil {
 		return err
 	}
-	w.kept = true
+	w.Kept = true
 	return b.sign(ctx, w, o, was)
 }
 
 // contentThen returns what a node had then, nil where that was nothing or is not known.
-func (b *returning) contentThen(ctx context.Context, past *published.Past, w *work) (*spec.Content, error) {
+func (b *returning) contentThen(ctx context.Context, past *published.Past, w *Work) (*spec.Content, error) {
 	if past != nil {
 		was, _, err := contentBefore(ctx, past, w)
 		return was, err
 	}
 	// What a row had before the present is from then only if it is older.
-	if was := w.was.Before; was != nil && was.Generation <= b.before.Generation && w.was.Overlay == b.given[w.name] &&
-		b.v.Index.Root.Epoch == b.before.Epoch {
+	if was := w.Was.Before; was != nil && was.Generation <= b.before.Generation && w.Was.Overlay == b.given[w.Name] &&
+		b.State.Index.Root.Epoch == b.before.Epoch {
 		return was, nil
 	}
 	return nil, nil
 }
 
-func (b *returning) keepNode(w *work, why string) {
+func (b *returning) keepNode(w *Work, why string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.back.Stay[w.name] = why
+	b.back.Stay[w.Name] = why
 }
 
-func (b *returning) noteLost(w *work, what string) {
+func (b *returning) noteLost(w *Work, what string) {
 	b.keepNode(w, "it cannot go back: "+what)
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.lost[what] = append(b.lost[what], w.name)
+	b.lost[what] = append(b.lost[what], w.Name)
 }
 
 // lostError names all that cannot be given back.

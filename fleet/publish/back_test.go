@@ -44,7 +44,7 @@ func TestBackWithoutItsLayer(t *testing.T) {
 		return b
 	}
 	b := back()
-	if len(b.todo) != 1 || b.todo[0].name != "n0" || len(b.Stay) != 2 || !strings.HasPrefix(b.Stay["n2"], "it cannot go back: layer:"+gone) {
+	if len(b.todo) != 1 || b.todo[0].Name != "n0" || len(b.Stay) != 2 || !strings.HasPrefix(b.Stay["n2"], "it cannot go back: layer:"+gone) {
 		t.Errorf("%d go back, %v stay", len(b.todo), b.Stay)
 	}
 	if b.Lost == nil || !strings.Contains(b.Lost.Error(), gone) || !strings.Contains(b.Lost.Error(), "(node n1 and 1 more)") {

@@ -23,11 +23,11 @@ import (
 )
 
 // many are overlays of about 4 KiB, made whenever they are asked for, as a site's are.
-func many(b *testing.B, n int) []work {
+func many(b *testing.B, n int) []Work {
 	b.Helper()
-	todo := make([]work, n)
+	todo := make([]Work, n)
 	for i := range todo {
-		todo[i].name, todo[i].generation = fmt.Sprintf("node-%06d", i), 1
+		todo[i].Name, todo[i].Generation = fmt.Sprintf("node-%06d", i), 1
 		if err := todo[i].setDocument(func() ([]byte, error) { return numbered(i) }); err != nil {
 			b.Fatal(err)
 		}
@@ -111,7 +111,7 @@ func pushServer(b *testing.B, nodes int) {
 		if err := putRaw(b.Context(), fmt.Sprintf("http://%s/v2/raw-%d/node", addr, n), &todo[0]); err != nil {
 			b.Fatal(err)
 		}
-		if err := forEach(b.Context(), todo[1:], func(ctx context.Context, w *work) error {
+		if err := ForEach(b.Context(), todo[1:], func(ctx context.Context, w *Work) error {
 			return putRaw(ctx, fmt.Sprintf("http://%s/v2/raw-%d/node", addr, n), w)
 		}); err != nil {
 			b.Fatal(err)
@@ -123,12 +123,12 @@ func pushServer(b *testing.B, nodes int) {
 }
 
 // putRaw writes what pushNode does: two requests a blob, and one a tag.
-func putRaw(ctx context.Context, repo string, w *work) error {
+func putRaw(ctx context.Context, repo string, w *Work) error {
 	doc, err := w.document()
 	if err != nil {
 		return err
 	}
-	raw, blobs := oci.OverlayManifest(doc, w.bundles...)
+	raw, blobs := oci.OverlayManifest(doc, w.Bundles...)
 	send := func(method, url, mediaType string, body []byte) (*http.Response, error) {
 		req, err := http.NewRequestWithContext(ctx, method, url, bytes.NewReader(body))
 		if err != nil {
@@ -148,7 +148,7 @@ func putRaw(ctx context.Context, repo string, w *work) error {
 		return resp, resp.Body.Close()
 	}
 	for _, d := range blobs {
-		if d.Digest == oci.Digest(oci.Empty) && w.name != "node-000000" {
+		if d.Digest == oci.Digest(oci.Empty) && w.Name != "node-000000" {
 			continue // all nodes share it
 		}
 		resp, err := send(http.MethodPost, repo+"/blobs/uploads/", "application/octet-stream", nil)
@@ -159,19 +159,19 @@ func putRaw(ctx context.Context, repo string, w *work) error {
 			return err
 		}
 	}
-	_, err = send(http.MethodPut, repo+"/manifests/"+w.name, oci.MediaTypeManifest, raw)
+	_, err = send(http.MethodPut, repo+"/manifests/"+w.Name, oci.MediaTypeManifest, raw)
 	return err
 }
 
 // rawClient keeps a connection for each that is in hand at a time.
 var rawClient = &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 8}}
 
-func pushAll(b *testing.B, p *Publisher, policy published.Policy, x *index.Index, todo []work) error {
+func pushAll(b *testing.B, p *Publisher, policy published.Policy, x *index.Index, todo []Work) error {
 	batch, err := p.Registry.Batch()
 	if err != nil {
 		b.Fatal(err)
 	}
 	defer batch.Close() // flushed before
-	v := &view{State: &published.State{Index: index.New(spec.FleetIndex{Fleet: "metal-a"})}}
-	return (&run{base: &base{v: v, p: p}, batch: batch, plan: &plan{index: x, todo: todo}, result: newResult(x.Root)}).write(context.Background(), policy)
+	v := &published.State{Index: index.New(spec.FleetIndex{Fleet: "metal-a"})}
+	return (&Run{State: v, Publisher: p, batch: batch, Plan: &Plan{Index: x, Todo: todo}, Result: newResult(x.Root)}).Write(context.Background(), policy)
 }

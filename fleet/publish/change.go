@@ -21,7 +21,7 @@ import (
 type Lists struct {
 	Reject []string     // digests of overlays or layers that nodes must not run
 	Allow  []string     // taken off the list
-	Given  []string     // generations, as in 0-16: what each gave to nodes is rejected, see [base.given]
+	Given  []string     // generations, as in 0-16: what each gave to nodes is rejected, see [Run.given]
 	Unseen bool         // reject also what nobody has and the registry has not
 	Loader *spec.Loader // takes the place of the one of its architecture; nil changes none
 }
@@ -30,14 +30,15 @@ type Lists struct {
 // expire. No content changes and no generation is taken, but after a publish that was
 // cut: its nodes get again what they had. It runs daily.
 func (p *Publisher) Refresh(ctx context.Context, lists Lists) (*Result, error) {
-	return p.runAlone(ctx, p.Trusted(), published.Purpose{Half: true}, func(ctx context.Context, r *run) error { return r.refresh(ctx, lists) })
+	return p.RunAlone(ctx, p.Trusted(), published.Purpose{Half: true}, func(ctx context.Context, r *Run) error { return r.Refresh(ctx, lists) })
 }
 
-func (r *run) refresh(ctx context.Context, lists Lists) error {
+// Refresh is [Publisher.Refresh] of a run.
+func (r *Run) Refresh(ctx context.Context, lists Lists) error {
 	if err := r.mayChange(); err != nil {
 		return err
 	}
-	v := r.v
+	v := r.State
 	rows, err := v.Index.All(ctx)
 	if err != nil {
 		return err
@@ -47,63 +48,63 @@ func (r *run) refresh(ctx context.Context, lists Lists) error {
 		return err
 	}
 	if lists.Loader != nil {
-		if err := v.setLoader(*lists.Loader); err != nil {
+		if err := r.setLoader(*lists.Loader); err != nil {
 			return err
 		}
 	}
-	x := v.next()
+	x := r.Next()
 	if r.Reserved() {
-		x = v.following()
+		x = r.Following()
 	}
 	if len(rows) == 0 && r.Reserved() {
-		return r.p.Unpublished() // the first publish was cut: there is nothing to go back to
+		return r.Publisher.Unpublished() // the first publish was cut: there is nothing to go back to
 	}
-	r.begin(published.VerbRefresh, By{Author: r.p.Author, Reason: "a publish was cut"}, x)
-	r.result.Rejected, r.result.Allowed = plain.Without(reject, v.Rejected()), plain.Without(v.Rejected(), reject)
-	r.plan.reject = reject
+	r.Begin(published.VerbRefresh, By{Author: r.Publisher.Author, Reason: "a publish was cut"}, x)
+	r.Result.Rejected, r.Result.Allowed = plain.Without(reject, v.Rejected()), plain.Without(v.Rejected(), reject)
+	r.Plan.reject = reject
 	var names []string
 	for _, name := range slices.Sorted(maps.Keys(rows)) {
 		if r.isOld(rows[name].Expires, v.Policy.Lifetime) {
 			names = append(names, name)
 		}
 	}
-	if r.plan.todo, err = r.renewKept(ctx, names, noNode); err != nil {
+	if r.Plan.Todo, err = r.RenewKept(ctx, names, noNode); err != nil {
 		return err
 	}
 	if err := r.repairTags(ctx); err != nil {
 		return err
 	}
-	r.result.Unchanged = len(rows) - len(r.plan.todo)
+	r.Result.Unchanged = len(rows) - len(r.Plan.Todo)
 	v.Current = &trust.FleetState{Reject: nil} // a rejected overlay is renewed like any other: the list decides on the node
-	return r.write(ctx, v.Policy)
+	return r.Write(ctx, v.Policy)
 }
 
 // reject returns the reject list with changes, and says whose each is.
-func (f *base) reject(ctx context.Context, lists Lists, rows index.Rows) ([]string, error) {
-	v := f.v
-	more, err := v.list(Lists{Reject: lists.Reject})
+func (r *Run) reject(ctx context.Context, lists Lists, rows index.Rows) ([]string, error) {
+	v := r.State
+	more, err := r.list(Lists{Reject: lists.Reject})
 	if err != nil {
 		return nil, err
 	}
 	for _, d := range plain.Without(more, v.Rejected()) {
-		if !f.sayRejected(d, []string{d}, rows) && !lists.Unseen && !isThere(ctx, f.p.Registry, d) {
+		if !r.sayRejected(d, []string{d}, rows) && !lists.Unseen && !isThere(ctx, r.Publisher.Registry, d) {
 			return nil, cli.Hint("'caisson history --node NODE -o json' has the digests that a node had; --yes rejects it all the same",
-				"no node has %s or had it before, and %s has no overlay and no layer of it", d, f.p.Registry.Ref())
+				"no node has %s or had it before, and %s has no overlay and no layer of it", d, r.Publisher.Registry.Ref())
 		}
 	}
 	for _, text := range lists.Given {
-		g, err := f.Find(ctx, text)
+		g, err := r.Find(ctx, text)
 		if err != nil {
 			return nil, err
 		}
-		all, err := f.given(ctx, g, rows)
+		all, err := r.given(ctx, g, rows)
 		if err != nil {
 			return nil, err
 		}
-		f.sayRejected("generation "+g.String(), all, rows)
+		r.sayRejected("generation "+g.String(), all, rows)
 		lists.Reject = slices.Concat(lists.Reject, all)
 	}
-	return v.list(lists)
+	return r.list(lists)
 }
 
 // isThere reports whether a registry has an overlay or a layer of a digest.
@@ -118,7 +119,7 @@ func isThere(ctx context.Context, in *registry.Registry, digest string) bool {
 
 // sayRejected names the nodes that have, or had before, what is added to the reject list, and
 // reports whether there are any.
-func (f *base) sayRejected(what string, digests []string, rows index.Rows) bool {
+func (r *Run) sayRejected(what string, digests []string, rows index.Rows) bool {
 	var have, had []string
 	for _, name := range plain.Names(maps.Keys(rows)) {
 		row := rows[name]
@@ -130,39 +131,39 @@ func (f *base) sayRejected(what string, digests []string, rows index.Rows) bool 
 		}
 	}
 	if len(have) > 0 {
-		f.Say("%s is what is published for %s: 'caisson rollback' or another publish gives them something else", what, plain.Some(have, 5))
+		r.Say("%s is what is published for %s: 'caisson rollback' or another publish gives them something else", what, plain.Some(have, 5))
 	}
 	if len(had) > 0 {
-		f.Say("%s is what was published before for %s: 'caisson rollback' does not go back to it", what, plain.Some(had, 5))
+		r.Say("%s is what was published before for %s: 'caisson rollback' does not go back to it", what, plain.Some(had, 5))
 	}
 	if len(have)+len(had) == 0 {
-		f.Say("%s is not published for any node, and was not before: 'caisson inspect REF --node NODE' has the digests of "+
+		r.Say("%s is not published for any node, and was not before: 'caisson inspect REF --node NODE' has the digests of "+
 			"overlays and layers", what)
 	}
 	return len(have)+len(had) > 0
 }
 
-// renewKept prepares new signatures over what nodes have, of the new generation where fresh
+// RenewKept prepares new signatures over what nodes have, of the new generation where fresh
 // says so, else of the one that each has. A node whose pause is over moves on in any
 // case.
-func (r *run) renewKept(ctx context.Context, names []string, fresh func(node string) bool) ([]work, error) {
-	x := r.plan.index
-	todo := make([]work, len(names))
+func (r *Run) RenewKept(ctx context.Context, names []string, fresh func(node string) bool) ([]Work, error) {
+	x := r.Plan.Index
+	todo := make([]Work, len(names))
 	for i, name := range names {
-		todo[i].name = name
+		todo[i].Name = name
 	}
-	err := forEach(ctx, todo, func(ctx context.Context, w *work) error {
-		row, _, err := x.Row(ctx, w.name)
+	err := ForEach(ctx, todo, func(ctx context.Context, w *Work) error {
+		row, _, err := x.Row(ctx, w.Name)
 		if err != nil {
 			return err
 		}
-		looked, err := r.Signed(ctx, w.name)
+		looked, err := r.Signed(ctx, w.Name)
 		if err != nil {
 			return err
 		}
 		o, doc := &looked.Overlay, looked.Candidate.Document
 		w.runsOn = append([]string{}, looked.Accepted.RunsOn...) // not nil: nothing is to be found
-		w.was, w.match, w.layer, w.holds, w.kept, w.aside = &row, o.Match, o.Layer, row.Holds, true, true
+		w.Was, w.Match, w.Layer, w.Holds, w.Kept, w.Aside = &row, o.Match, o.Layer, row.Holds, true, true
 		over := o.Pause != nil && published.HoldOf(row.Holds, spec.HoldPause) == nil
 		if over {
 			o.Pause = nil
@@ -171,50 +172,42 @@ func (r *run) renewKept(ctx context.Context, names []string, fresh func(node str
 				return err
 			}
 		}
-		w.generation, w.resigned = row.Generation, !over && !fresh(w.name)
+		w.Generation, w.resigned = row.Generation, !over && !fresh(w.Name)
 		if !w.resigned {
-			w.generation = x.Root.Generation
+			w.Generation = x.Root.Generation
 		}
-		return w.setKept(doc)
+		return w.SetKept(doc)
 	})
 	return todo, err
 }
 
-// For [run.renewKept]: who takes the new generation.
+// For [Run.RenewKept]: who takes the new generation.
 func noNode(string) bool    { return false }
 func everyNode(string) bool { return true }
 
-// following returns a copy of the index to change, of the next generation.
-func (v *view) following() *index.Index {
-	x := v.next()
-	x.Root.Generation = max(x.Root.Generation, v.Seen.Reserved) + 1
+// Following returns a copy of the index to change, of the next generation.
+func (r *Run) Following() *index.Index {
+	x := r.Next()
+	x.Root.Generation = max(x.Root.Generation, r.State.Seen.Reserved) + 1
 	return x
 }
 
-// next returns a copy of the index to change.
-func (v *view) next() *index.Index {
-	x := v.Index.Fork()
+// Next returns a copy of the index to change.
+func (r *Run) Next() *index.Index {
+	x := r.State.Index.Fork()
 	x.Root.Reserved, x.Root.Doing, x.Root.Moves = false, nil, nil
 	return x
 }
 
 // list returns the reject list with changes.
-func (v *view) list(lists Lists) ([]string, error) {
+func (r *Run) list(lists Lists) ([]string, error) {
 	for _, digest := range slices.Concat(lists.Reject, lists.Allow) {
 		if !oci.ValidDigest(digest) {
 			return nil, cli.Hint("as in sha256:<64 hex digits>", "%.80q is not a digest", digest)
 		}
 	}
-	list := slices.Concat(v.Rejected(), lists.Reject)
+	list := slices.Concat(r.State.Rejected(), lists.Reject)
 	slices.Sort(list)
 	list = slices.Compact(list)
 	return slices.DeleteFunc(list, func(d string) bool { return slices.Contains(lists.Allow, d) }), nil
-}
-
-// didYouMean asks for the published node whose name is near to another word.
-func didYouMean(name string, rows index.Rows) string {
-	if like := plain.Nearest(name, maps.Keys(rows)); like != "" {
-		return "did you mean " + like + "? "
-	}
-	return ""
 }

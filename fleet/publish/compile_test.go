@@ -66,7 +66,7 @@ spec: {nodes: [mon], user: USER, package: prometheus, git: {url: "file:///x", br
 // TestLoadersOnlyRise: a loader takes the place of the one of its architecture, and never of
 // one with its number or a higher one.
 func TestLoadersOnlyRise(t *testing.T) {
-	v := &view{State: &published.State{}}
+	r := &Run{State: &published.State{}}
 	of := func(arch string, number int64, image string) spec.Loader {
 		return spec.Loader{Arch: arch, Number: number, Image: spec.Blob{Digest: image}}
 	}
@@ -76,12 +76,12 @@ func TestLoadersOnlyRise(t *testing.T) {
 	}{
 		{of("amd64", 5, "a"), true}, {of("arm64", 3, "b"), true}, {of("amd64", 5, "a"), true}, {of("amd64", 5, "c"), false}, {of("amd64", 4, "d"), false}, {of("amd64", 6, "e"), true},
 	} {
-		if err := v.setLoader(step.l); (err == nil) != step.good {
+		if err := r.setLoader(step.l); (err == nil) != step.good {
 			t.Errorf("%+v: %v", step.l, err)
 		}
 	}
-	if want := []spec.Loader{of("amd64", 6, "e"), of("arm64", 3, "b")}; !slices.Equal(v.Loaders, want) {
-		t.Errorf("%+v, want %+v", v.Loaders, want)
+	if want := []spec.Loader{of("amd64", 6, "e"), of("arm64", 3, "b")}; !slices.Equal(r.State.Loaders, want) {
+		t.Errorf("%+v, want %+v", r.State.Loaders, want)
 	}
 }
 

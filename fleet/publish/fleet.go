@@ -24,9 +24,9 @@ import (
 // putCurrent writes fleet:current. The least generation is that of the node that
 // was published the longest ago; Publish with All raises it for everyone. The
 // epoch key's permission goes with it: the least epoch is above what nodes know.
-func (r *run) putCurrent(ctx context.Context, keys *chain.Chain) (published.Stamp, error) {
-	x := r.plan.index
-	doc := spec.Fleet{APIVersion: spec.APIVersion, Kind: spec.KindFleet, Fleet: x.Root.Fleet, Reject: r.plan.reject, Loaders: r.v.Loaders,
+func (r *Run) putCurrent(ctx context.Context, keys *chain.Chain) (published.Stamp, error) {
+	x := r.Plan.Index
+	doc := spec.Fleet{APIVersion: spec.APIVersion, Kind: spec.KindFleet, Fleet: x.Root.Fleet, Reject: r.Plan.reject, Loaders: r.State.Loaders,
 		Minimum: spec.Floor{Epoch: x.Root.Epoch, Generation: x.Least()}}
 	if keys != nil {
 		doc.KeysVersion = keys.Version()
@@ -43,19 +43,19 @@ func (r *run) putCurrent(ctx context.Context, keys *chain.Chain) (published.Stam
 	if x.Root.Grant != nil {
 		also = append(also, x.Root.Grant)
 	}
-	return r.p.putFleet(ctx, x.Root.Fleet, statement{raw, []string{"current"}, oci.TypeFleet, sign.PredicateFleet, freshFor}, also...)
+	return r.Publisher.putFleet(ctx, x.Root.Fleet, statement{raw, []string{"current"}, oci.TypeFleet, sign.PredicateFleet, freshFor}, also...)
 }
 
 // keepsAll refuses to write fleet:current again without what a later release has put into it.
-func (v *view) keepsAll() error {
-	if v.Current == nil {
+func (r *Run) keepsAll() error {
+	if r.State.Current == nil {
 		return nil
 	}
-	return keepsAll("fleet:current", v.Current.LeftOut)
+	return KeepsAll("fleet:current", r.State.Current.LeftOut)
 }
 
-// keepsAll refuses to write a document again without what was left out of it.
-func keepsAll(document string, leftOut []string) error {
+// KeepsAll refuses to write a document again without what was left out of it.
+func KeepsAll(document string, leftOut []string) error {
 	if leftOut == nil {
 		return nil
 	}
@@ -66,8 +66,8 @@ func keepsAll(document string, leftOut []string) error {
 
 // putIndex writes what has changed of an index: shards, then the root. A root that rests on what is
 // this publisher's own is remembered before it is there.
-func (r *run) putIndex(ctx context.Context, life time.Duration, x *index.Index, tags ...string) (published.Stamp, error) {
-	p := r.p
+func (r *Run) putIndex(ctx context.Context, life time.Duration, x *index.Index, tags ...string) (published.Stamp, error) {
+	p := r.Publisher
 	if err := x.Store(ctx, p.putShard); err != nil {
 		return published.Stamp{}, err
 	}
@@ -75,11 +75,11 @@ func (r *run) putIndex(ctx context.Context, life time.Duration, x *index.Index, 
 	if err != nil {
 		return published.Stamp{}, err
 	}
-	if r.own != nil {
+	if r.Own != nil {
 		place := p.Registry.Ref().String()
 		seen, _ := p.Memory.At(place)
-		r.own.Next = append(slices.Clone(r.own.Next), oci.Digest(raw))
-		seen.Own = *r.own
+		r.Own.Next = append(slices.Clone(r.Own.Next), oci.Digest(raw))
+		seen.Own = *r.Own
 		if err := p.Memory.Set(place, seen); err != nil {
 			return published.Stamp{}, err
 		}
@@ -88,9 +88,9 @@ func (r *run) putIndex(ctx context.Context, life time.Duration, x *index.Index, 
 }
 
 // putReserved says in fleet:index that a generation is given out, over the rows
-// before it, or over what [base.adoptMoves] made of them.
-func (r *run) putReserved(ctx context.Context, life time.Duration, next spec.FleetIndex) error {
-	x := r.v.Index.Fork()
+// before it, or over what [Run.adoptMoves] made of them.
+func (r *Run) putReserved(ctx context.Context, life time.Duration, next spec.FleetIndex) error {
+	x := r.State.Index.Fork()
 	next.Shards, next.Change, next.Reserved = x.Root.Shards, x.Root.Change, true
 	x.Root = next
 	_, err := r.putIndex(ctx, life, x, "index")
@@ -120,11 +120,11 @@ func (p *Publisher) putFleetDocument(ctx context.Context, fleet string, s statem
 	if err != nil {
 		return "", err
 	}
-	return p.putSigned(ctx, s.kind, s.raw, s.tags, append(bundles, also...)...)
+	return p.PutSigned(ctx, s.kind, s.raw, s.tags, append(bundles, also...)...)
 }
 
-// putSigned pushes a document of the whole fleet with its signatures.
-func (p *Publisher) putSigned(ctx context.Context, kind string, raw []byte, tags []string, bundles ...[]byte) (digest string, err error) {
+// PutSigned pushes a document of the whole fleet with its signatures.
+func (p *Publisher) PutSigned(ctx context.Context, kind string, raw []byte, tags []string, bundles ...[]byte) (digest string, err error) {
 	manifest, blobs := oci.DocumentManifest(kind, raw, bundles...)
 	for _, b := range blobs {
 		if err := p.Registry.PutData(ctx, oci.RepoFleet, b); err != nil {
@@ -139,8 +139,8 @@ func (p *Publisher) putSigned(ctx context.Context, kind string, raw []byte, tags
 
 // setLoader names a loader in fleet:current, in place of the one of its architecture. Nodes
 // never go back to a lower number, so neither does a publisher.
-func (v *view) setLoader(l spec.Loader) error {
-	list := slices.Clone(v.Loaders)
+func (r *Run) setLoader(l spec.Loader) error {
+	list := slices.Clone(r.State.Loaders)
 	at, there := slices.BinarySearchFunc(list, l.Arch, func(l spec.Loader, arch string) int { return strings.Compare(l.Arch, arch) })
 	switch {
 	case there && list[at].Number >= l.Number && list[at] != l:
@@ -150,7 +150,7 @@ func (v *view) setLoader(l spec.Loader) error {
 	default:
 		list = slices.Insert(list, at, l)
 	}
-	v.Loaders = list
+	r.State.Loaders = list
 	return nil
 }
 
@@ -173,7 +173,7 @@ func (p *Publisher) putKeys(ctx context.Context, c *chain.Chain) error {
 		missing = append(missing, l)
 	}
 	for _, l := range slices.Backward(missing) {
-		if _, err := p.putSigned(ctx, oci.TypeKeys, l.Candidate.Document, []string{trust.KeysTag(l.Keys.Version)},
+		if _, err := p.PutSigned(ctx, oci.TypeKeys, l.Candidate.Document, []string{trust.KeysTag(l.Keys.Version)},
 			l.Candidate.Bundles...); err != nil {
 			return err
 		}

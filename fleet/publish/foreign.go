@@ -13,38 +13,39 @@ import (
 	"github.com/caisson-os/caisson/internal/cli"
 	"github.com/caisson-os/caisson/internal/plain"
 	"github.com/caisson-os/caisson/oci"
+	"github.com/caisson-os/caisson/oci/sign"
 	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/spec/refusal"
 )
 
 // own returns what is published where all of it is this publisher's, or was there before it came, and
 // nil where somebody else has given out some of it since.
-func (f *base) own() *published.Own {
-	if f.v.Index == nil {
+func (r *Run) own() *published.Own {
+	if r.State.Index == nil {
 		return &published.Own{}
 	}
-	seen, known := f.p.Memory.At(f.p.Registry.Ref().String())
-	if known && !f.v.isOwn(seen.Mine(), idsOf(f.p.Signers)) {
+	seen, known := r.Publisher.Memory.At(r.Publisher.Registry.Ref().String())
+	if known && !r.IsOwn(seen.Mine(), sign.SignerIDs(r.Publisher.Signers)) {
 		return nil
 	}
-	return &published.Own{Epoch: f.v.Index.Root.Epoch, Generation: f.v.Index.Root.Generation, Digest: f.v.Digest}
+	return &published.Own{Epoch: r.State.Index.Root.Epoch, Generation: r.State.Index.Root.Generation, Digest: r.State.Digest}
 }
 
 // restsOn finds out what a run rests on, and returns what is remembered of that.
-func (r *run) restsOn() published.Own {
-	seen, _ := r.p.Memory.At(r.p.Registry.Ref().String())
-	if r.own == nil {
-		r.own = r.base.own()
+func (r *Run) restsOn() published.Own {
+	seen, _ := r.Publisher.Memory.At(r.Publisher.Registry.Ref().String())
+	if r.Own == nil {
+		r.Own = r.own()
 	}
 	return seen.Mine()
 }
 
-// isOwn reports whether what is published is what is remembered, or that as another publisher has
+// IsOwn reports whether what is published is what is remembered, or that as another publisher has
 // signed it again: by none of some keys, as a thief of one of them would.
-func (v *view) isOwn(own published.Own, stolen map[string]bool) bool {
-	root := v.Index.Root
-	byThief := slices.ContainsFunc(v.By, func(id string) bool { return stolen[id] })
-	return own.Has(v.Digest) || own.Digest != "" && own.Epoch == root.Epoch && own.Generation == root.Generation && !byThief
+func (r *Run) IsOwn(own published.Own, stolen map[string]bool) bool {
+	root := r.State.Index.Root
+	byThief := slices.ContainsFunc(r.State.By, func(id string) bool { return stolen[id] })
+	return own.Has(r.State.Digest) || own.Digest != "" && own.Epoch == root.Epoch && own.Generation == root.Generation && !byThief
 }
 
 // markForeign marks what this publisher has not given out, where an operator's key is revoked:
@@ -56,9 +57,9 @@ func (r *rotating) markForeign(ctx context.Context, x *index.Index) error {
 	if len(kept.Operator) == len(r.now.Operator) {
 		return nil
 	}
-	seen, known := r.p.Memory.At(r.p.Registry.Ref().String())
+	seen, known := r.Publisher.Memory.At(r.Publisher.Registry.Ref().String())
 	if !known {
-		r.Say("nothing is remembered of %s: whether somebody else gave out generations with the revoked key is not known", r.p.Registry.Ref())
+		r.Say("nothing is remembered of %s: whether somebody else gave out generations with the revoked key is not known", r.Publisher.Registry.Ref())
 		return nil
 	}
 	own := seen.Mine()
@@ -70,8 +71,8 @@ func (r *rotating) markForeign(ctx context.Context, x *index.Index) error {
 	for _, id := range r.next.Revoked() {
 		revoked[id] = true
 	}
-	if r.v.isOwn(own, revoked) {
-		if len(r.v.By) > 0 && !slices.ContainsFunc(r.v.By, func(id string) bool { return !revoked[id] }) {
+	if r.IsOwn(own, revoked) {
+		if len(r.State.By) > 0 && !slices.ContainsFunc(r.State.By, func(id string) bool { return !revoked[id] }) {
 			r.Say("generation %s was published from here with revoked keys alone, and is signed again as it is: 'caisson plan' "+
 				"says what differs from the site",
 				published.Generation{Epoch: span.Epoch, Number: span.To})
@@ -81,7 +82,7 @@ func (r *rotating) markForeign(ctx context.Context, x *index.Index) error {
 	first, last := published.Generation{Epoch: span.Epoch, Number: span.From}, published.Generation{Epoch: span.Epoch, Number: span.To}
 	r.Say("generations %s to %s were not published from here (%s), and the last is signed again as it is, forged or not: "+
 		"'caisson plan' says what differs from the site; publish after this, then 'caisson refresh --reject GENERATION' for each",
-		first, last, r.p.Memory.Name())
+		first, last, r.Publisher.Memory.Name())
 	if !r.Foreign(last) {
 		x.Root.Foreign = append(slices.Clone(x.Root.Foreign), span)
 	}
@@ -105,22 +106,22 @@ func (r *rotating) markForeign(ctx context.Context, x *index.Index) error {
 		case own.Foreign:
 			row.Before = own.Before
 		default:
-			row.Before = rowContent(own)
+			row.Before = own.Content()
 		}
 		x.Set(name, row)
 	}
-	r.own = &published.Own{Epoch: x.Root.Epoch, Generation: x.Root.Generation, Digest: r.v.Digest} // all others are marked above
+	r.Own = &published.Own{Epoch: x.Root.Epoch, Generation: x.Root.Generation, Digest: r.State.Digest} // all others are marked above
 	return nil
 }
 
 // remembered returns the root of the newest generation that is this publisher's alone, nil where that
 // cannot be had: only its digest proves it.
 func (r *rotating) remembered(ctx context.Context) *published.Past {
-	seen, _ := r.p.Memory.At(r.p.Registry.Ref().String())
+	seen, _ := r.Publisher.Memory.At(r.Publisher.Registry.Ref().String())
 	own := seen.Mine()
-	for _, g := range []published.Generation{published.GenerationOf(r.v.Index.Root), {Epoch: own.Epoch, Number: own.Generation}} {
+	for _, g := range []published.Generation{published.GenerationOf(r.State.Index.Root), {Epoch: own.Epoch, Number: own.Generation}} {
 		for _, by := range []published.Policy{r.now, r.next} { // a run that was cut may have signed it again
-			l, err := r.p.Past(ctx, by, g)
+			l, err := r.Publisher.Past(ctx, by, g)
 			if err == nil && own.Has(oci.Digest(l.Candidate.Document)) {
 				return l
 			}
@@ -131,42 +132,42 @@ func (r *rotating) remembered(ctx context.Context) *published.Past {
 
 // passOver has nodes that get something else go back, later, to what they had before what a
 // foreign generation gave them, and not to what they get now.
-func (r *run) passOver(ctx context.Context) error {
-	c := r.plan
-	if !slices.ContainsFunc(c.todo, func(w work) bool { return w.was != nil && w.was.Foreign }) {
+func (r *Run) passOver(ctx context.Context) error {
+	c := r.Plan
+	if !slices.ContainsFunc(c.Todo, func(w Work) bool { return w.Was != nil && w.Was.Foreign }) {
 		return nil
 	}
-	own, err := r.ownBefore(ctx, published.GenerationOf(r.v.Index.Root))
+	own, err := r.ownBefore(ctx, published.GenerationOf(r.State.Index.Root))
 	if err != nil {
 		return err
 	}
-	for _, w := range c.todo {
-		if w.was == nil || !w.was.Foreign || w.was.Before == nil || w.was.Before.Overlay != w.overlay {
+	for _, w := range c.Todo {
+		if w.Was == nil || !w.Was.Foreign || w.Was.Before == nil || w.Was.Before.Overlay != w.Overlay {
 			continue
 		}
 		var row spec.Published // without a generation of our own nothing is known to go back to
 		if own != nil {
-			if row, _, err = own.Row(ctx, w.name); err != nil {
+			if row, _, err = own.Row(ctx, w.Name); err != nil {
 				return err
 			}
 		}
-		w.was.Before = row.Before
+		w.Was.Before = row.Before
 	}
 	return nil
 }
 
 // ownBefore returns the newest generation before another that is proven and not foreign, nil
 // where none is. One that cannot be read now is an error: an older one is not in its place.
-func (f *base) ownBefore(ctx context.Context, g published.Generation) (*published.Past, error) {
-	list, err := f.Generations(ctx)
+func (r *Run) ownBefore(ctx context.Context, g published.Generation) (*published.Past, error) {
+	list, err := r.Generations(ctx)
 	if err != nil {
 		return nil, err
 	}
 	for _, older := range list {
-		if older.Compare(g) >= 0 || f.Foreign(older) {
+		if older.Compare(g) >= 0 || r.Foreign(older) {
 			continue
 		}
-		past, err := f.Past(ctx, older)
+		past, err := r.Past(ctx, older)
 		if err == nil || refusal.Of(err) == "" && !errors.Is(err, published.ErrNotKept) {
 			return past, err
 		}
@@ -174,15 +175,11 @@ func (f *base) ownBefore(ctx context.Context, g published.Generation) (*publishe
 	return nil, nil
 }
 
-func rowContent(row spec.Published) *spec.Content {
-	return &spec.Content{Overlay: row.Overlay, Size: row.Size, Layer: row.Layer, Generation: row.Generation}
-}
-
 // given returns the digests of the overlays that a generation gave to nodes, by any signature.
 // What nodes have, or had before, by another generation is not among them, nor what they had
 // in the one before: else who has a revoked key could have good content rejected.
-func (f *base) given(ctx context.Context, g published.Generation, rows index.Rows) ([]string, error) {
-	past, _, _, err := f.PastOf(ctx, g)
+func (r *Run) given(ctx context.Context, g published.Generation, rows index.Rows) ([]string, error) {
+	past, _, _, err := r.PastOf(ctx, g)
 	if err != nil {
 		return nil, err
 	}
@@ -192,15 +189,15 @@ func (f *base) given(ctx context.Context, g published.Generation, rows index.Row
 	}
 	others := map[string]bool{}
 	note := func(c *spec.Content) {
-		if c != nil && (c.Generation != g.Number || g.Epoch != f.v.Index.Root.Epoch) {
+		if c != nil && (c.Generation != g.Number || g.Epoch != r.State.Index.Root.Epoch) {
 			others[c.Overlay] = true
 		}
 	}
 	for _, row := range rows {
-		note(rowContent(row))
+		note(row.Content())
 		note(row.Before)
 	}
-	before, err := f.ownBefore(ctx, g)
+	before, err := r.ownBefore(ctx, g)
 	if err != nil {
 		return nil, err
 	}
@@ -219,7 +216,7 @@ func (f *base) given(ctx context.Context, g published.Generation, rows index.Row
 			found[row.Overlay] = true
 		}
 	}
-	f.Say("generation %s gave nodes %s that no other gave", g, plain.Count(len(found), "overlay"))
+	r.Say("generation %s gave nodes %s that no other gave", g, plain.Count(len(found), "overlay"))
 	if len(found) == 0 {
 		return nil, cli.Hint("'caisson history --node NODE -o json' has the digests that a node had",
 			"generation %s gave nodes nothing that no other gave: there is nothing to reject", g)

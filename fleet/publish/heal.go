@@ -20,8 +20,8 @@ import (
 // rollout's, their rows say from now on what it gave them: its next step goes on with
 // the wave or with the way back, and moves none of them once more. It changes the view,
 // and so what is written next, be that cut as well.
-func (f *base) adoptMoves(ctx context.Context) error {
-	v := f.v
+func (r *Run) adoptMoves(ctx context.Context) error {
+	v := r.State
 	if v.Index == nil || !v.Index.Root.Reserved {
 		return nil
 	}
@@ -29,11 +29,11 @@ func (f *base) adoptMoves(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if v.torn, err = f.findTorn(ctx, rows); err != nil || !published.IsOfRollout(v.Index.Root.Doing) {
+	if r.torn, err = r.findTorn(ctx, rows); err != nil || !published.IsOfRollout(v.Index.Root.Doing) {
 		return err
 	}
-	taken, err := index.Find(ctx, maps.Keys(v.torn), func(ctx context.Context, name string) (*spec.Published, error) {
-		return f.readMoved(ctx, name, rows[name])
+	taken, err := index.Find(ctx, maps.Keys(r.torn), func(ctx context.Context, name string) (*spec.Published, error) {
+		return r.readMoved(ctx, name, rows[name])
 	})
 	if err != nil {
 		return err
@@ -42,44 +42,44 @@ func (f *base) adoptMoves(ctx context.Context) error {
 		v.Index.Set(name, *row)
 	}
 	if len(taken) > 0 {
-		f.Say("%s was cut: %s had moved, and stay so", v.Index.Root.Doing.Verb, plain.Count(len(taken), "node"))
+		r.Say("%s was cut: %s had moved, and stay so", v.Index.Root.Doing.Verb, plain.Count(len(taken), "node"))
 	}
 	return nil
 }
 
 // readMoved returns the row of a node that a rollout moved before it was cut; nil where what
 // its tag leads to does not count, or the node is held. It is put right like any other then.
-func (f *base) readMoved(ctx context.Context, name string, was spec.Published) (*spec.Published, error) {
-	if holds, _ := published.SplitHolds(was.Holds, f.p.Now); len(holds) > 0 {
+func (r *Run) readMoved(ctx context.Context, name string, was spec.Published) (*spec.Published, error) {
+	if holds, _ := published.SplitHolds(was.Holds, r.Publisher.Now); len(holds) > 0 {
 		return nil, nil
 	}
-	l, err := f.Given(ctx, name, was)
+	l, err := r.Given(ctx, name, was)
 	if errors.Is(err, oci.ErrNotFound) || refusal.Of(err) != "" {
 		return nil, nil
 	}
 	if err != nil {
 		return nil, err
 	}
-	w := work{was: &was, overlay: oci.Digest(l.Candidate.Document)}
-	return &spec.Published{Manifest: l.Candidate.Manifest, Overlay: w.overlay, Layer: l.Overlay.Layer, Generation: l.Accepted.Floor.Generation,
+	w := Work{Was: &was, Overlay: oci.Digest(l.Candidate.Document)}
+	return &spec.Published{Manifest: l.Candidate.Manifest, Overlay: w.Overlay, Layer: l.Overlay.Layer, Generation: l.Accepted.Floor.Generation,
 		Expires: l.Accepted.Expires.Unix(), Match: l.Overlay.Match, Size: int64(len(l.Candidate.Document)), Before: w.before()}, nil
 }
 
 // repairTags adds to a change what puts right a publish that was cut: nodes whose tag it has
 // moved, and that the change does not publish, get again what their row says, of the new
 // generation.
-func (r *run) repairTags(ctx context.Context) error {
+func (r *Run) repairTags(ctx context.Context) error {
 	if !r.Reserved() {
 		return nil
 	}
-	c, torn := r.plan, maps.Clone(r.v.torn)
-	for _, w := range c.todo {
+	c, torn := r.Plan, maps.Clone(r.torn)
+	for _, w := range c.Todo {
 		if !w.resigned {
-			delete(torn, w.name)
+			delete(torn, w.Name)
 		}
 	}
 	for name := range torn {
-		_, listed, err := c.index.Row(ctx, name)
+		_, listed, err := c.Index.Row(ctx, name)
 		if err != nil {
 			return err
 		}
@@ -87,27 +87,27 @@ func (r *run) repairTags(ctx context.Context) error {
 			delete(torn, name) // it is retired
 		}
 	}
-	c.todo = slices.DeleteFunc(c.todo, func(w work) bool { return torn[w.name] }) // a signature alone would not do
-	c.rows = true                                                                 // the generation that was given out is nobody's
+	c.Todo = slices.DeleteFunc(c.Todo, func(w Work) bool { return torn[w.Name] }) // a signature alone would not do
+	c.Rows = true                                                                 // the generation that was given out is nobody's
 	if len(torn) > 0 {
-		what, _ := published.CutChange(r.v.Index.Root)
+		what, _ := published.CutChange(r.State.Index.Root)
 		r.Say("%s: %s to get again what the index says", what, plain.Count(len(torn), "node"))
 	}
-	todo, err := r.renewKept(ctx, slices.Sorted(maps.Keys(torn)), everyNode)
-	c.todo = append(c.todo, todo...)
+	todo, err := r.RenewKept(ctx, slices.Sorted(maps.Keys(torn)), everyNode)
+	c.Todo = append(c.Todo, todo...)
 	return err
 }
 
 // findTorn returns the nodes whose tag does not name the overlay of their row: a publish
 // was cut after it had moved them.
-func (f *base) findTorn(ctx context.Context, rows index.Rows) (map[string]bool, error) {
+func (r *Run) findTorn(ctx context.Context, rows index.Rows) (map[string]bool, error) {
 	names := maps.Keys(rows)
-	if moves := f.v.Index.Root.Moves; moves != nil {
+	if moves := r.State.Index.Root.Moves; moves != nil {
 		isNew := func(name string) bool { _, listed := rows[name]; return !listed }
 		names = slices.Values(slices.DeleteFunc(slices.Clone(moves), isNew))
 	}
 	return index.Find(ctx, names, func(ctx context.Context, name string) (bool, error) {
-		resp, err := f.p.Registry.Source().Manifest(ctx, oci.RepoNode, name, "")
+		resp, err := r.Publisher.Registry.Source().Manifest(ctx, oci.RepoNode, name, "")
 		if err != nil && !errors.Is(err, oci.ErrNotFound) {
 			return false, err
 		}
@@ -120,11 +120,11 @@ const maxMoves = 10_000
 
 // moves returns the nodes whose tags a change may move, and those that one before it moved and was
 // cut: who follows reads the tags of no others. Nil where they are too many to name.
-func (r *run) moves() []string {
+func (r *Run) moves() []string {
 	names := map[string]bool{}
-	maps.Copy(names, r.v.torn)
-	for _, w := range r.plan.todo {
-		names[w.name] = true
+	maps.Copy(names, r.torn)
+	for _, w := range r.Plan.Todo {
+		names[w.Name] = true
 	}
 	if len(names) > maxMoves {
 		return nil

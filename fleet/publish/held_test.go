@@ -30,9 +30,9 @@ func numberedNodes(n int) []Node {
 func TestASignedNodeIsSmall(t *testing.T) {
 	const n = 500
 	f, x := newFleet(t), spec.FleetIndex{Fleet: "metal-a", Grant: []byte("{}")}
-	todo := make([]work, n)
+	todo := make([]Work, n)
 	for i, node := range numberedNodes(n) {
-		todo[i] = work{name: node.Name, generation: 1, signed: signed{bundles: [][]byte{[]byte("other")}}}
+		todo[i] = Work{Node: Node{Name: node.Name}, Generation: 1, signed: signed{Bundles: [][]byte{[]byte("other")}}}
 		must(t, todo[i].setDocument(node.Doc))
 	}
 	must(t, f.signNodes(t.Context(), f.policy, &x, todo[:1]))
@@ -46,11 +46,11 @@ func TestASignedNodeIsSmall(t *testing.T) {
 	if err != nil || len(bundles) != 3 || string(bundles[0]) != "other" || string(bundles[2]) != "{}" {
 		t.Fatalf("%q, %v", bundles, err)
 	}
-	v, err := sign.VerifyOverlay(bundles, f.policy.Operator, 1, w.overlay)
-	if err != nil || v.Predicate.Node != w.name || !v.Predicate.Expires.Equal(f.Now.Add(f.policy.Lifetime)) {
+	v, err := sign.VerifyOverlay(bundles, f.policy.Operator, 1, w.Overlay)
+	if err != nil || v.Predicate.Node != w.Name || !v.Predicate.Expires.Equal(f.Now.Add(f.policy.Lifetime)) {
 		t.Errorf("%+v, %v", v, err)
 	}
-	w.generation++
+	w.Generation++
 	if _, err := w.allBundles(&x); err == nil {
 		t.Error("a bundle was made of a statement that nobody has signed")
 	}
@@ -88,12 +88,12 @@ func TestADirectoryGivesAgain(t *testing.T) {
 		t.Fatalf("%d nodes go back", len(back.todo))
 	}
 	for _, w := range back.todo {
-		if doc, err := w.document(); err != nil || oci.Digest(doc) != w.was.Before.Overlay {
-			t.Errorf("node %s: %d bytes, %v", w.name, len(doc), err)
+		if doc, err := w.document(); err != nil || oci.Digest(doc) != w.Was.Before.Overlay {
+			t.Errorf("node %s: %d bytes, %v", w.Name, len(doc), err)
 		}
 	}
 	w := back.todo[0]
-	must(t, os.WriteFile(filepath.Join(f.Registry.Ref().Layout, oci.BlobPath(w.overlay)), make([]byte, w.size), 0o644))
+	must(t, os.WriteFile(filepath.Join(f.Registry.Ref().Layout, oci.BlobPath(w.Overlay)), make([]byte, w.Size), 0o644))
 	if _, err := w.document(); refusal.Of(err) != refusal.Digest {
 		t.Errorf("of a directory that was changed meanwhile: %v", err)
 	}

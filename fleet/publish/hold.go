@@ -8,6 +8,8 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
+	"sync"
 	"time"
 
 	"github.com/caisson-os/caisson/builder/release"
@@ -32,7 +34,7 @@ type Hold struct {
 
 // Freeze keeps what nodes have, until [Publisher.Forward].
 func (p *Publisher) Freeze(ctx context.Context, h Hold) (*Result, error) {
-	return p.edit(ctx, "freeze", h, nil, func(_ context.Context, e *editing, w *work) error {
+	return p.edit(ctx, "freeze", h, nil, func(_ context.Context, e *editing, w *Work) error {
 		e.addHold(w, spec.HoldFreeze)
 		return nil
 	})
@@ -43,16 +45,16 @@ func (p *Publisher) Freeze(ctx context.Context, h Hold) (*Result, error) {
 func (p *Publisher) Pin(ctx context.Context, h Hold, layer string) (*Result, error) {
 	var layers []release.Layer
 	find := func(ctx context.Context, e *editing) (err error) {
-		layers, err = e.p.Layers(ctx, e.v.Policy, layer)
+		layers, err = e.Publisher.Layers(ctx, e.State.Policy, layer)
 		return err
 	}
-	return p.edit(ctx, "pin", h, find, func(ctx context.Context, e *editing, w *work) error {
-		looked, err := e.Signed(ctx, w.name)
+	return p.edit(ctx, "pin", h, find, func(ctx context.Context, e *editing, w *Work) error {
+		looked, err := e.Signed(ctx, w.Name)
 		if err != nil {
 			return err
 		}
 		o := &looked.Overlay
-		has, err := e.layer(ctx, o.Layer) // two layers may have had a name one after the other, and one of them the recipe
+		has, err := e.Layer(ctx, o.Layer) // two layers may have had a name one after the other, and one of them the recipe
 		if o.Layer != "" && err != nil && !published.Lost(err) {
 			return err
 		}
@@ -84,32 +86,32 @@ func (p *Publisher) Rollback(ctx context.Context, h Hold, to string) (*Result, e
 		}
 		return err
 	}
-	return p.edit(ctx, "rollback", h, find, func(ctx context.Context, e *editing, w *work) error {
+	return p.edit(ctx, "rollback", h, find, func(ctx context.Context, e *editing, w *Work) error {
 		err := e.goBack(ctx, past, w)
 		if !h.All || !published.Lost(err) {
 			return err
 		}
-		e.Say("node %s stays as it is: %v", w.name, err)
+		e.Say("node %s stays as it is: %v", w.Name, err)
 		e.mu.Lock()
 		defer e.mu.Unlock()
-		e.result.keep(w.name, err)
+		e.Result.keep(w.Name, err)
 		return nil
 	})
 }
 
 // goBack gives a node what it had in a past state, or before the present one.
-func (e *editing) goBack(ctx context.Context, past *published.Past, w *work) error {
+func (e *editing) goBack(ctx context.Context, past *published.Past, w *Work) error {
 	had, why, err := contentBefore(ctx, past, w)
 	switch {
 	case err != nil:
 		return err
 	case had == nil && e.h.All:
-		e.Say("node %s stays as it is: %s", w.name, why)
+		e.Say("node %s stays as it is: %s", w.Name, why)
 		return nil
 	case had == nil:
 		return cli.Hint("'caisson history --node' says what it had", "%s", why)
 	}
-	if had.Overlay == w.was.Overlay {
+	if had.Overlay == w.Was.Overlay {
 		e.addHold(w, spec.HoldRollback)
 		return nil
 	}
@@ -126,41 +128,41 @@ func (e *editing) goBack(ctx context.Context, past *published.Past, w *work) err
 
 // contentOf reads what a node had, for the machine that it is bound to now. It wants the layer of
 // that in the registry, released, and neither on the reject list.
-func (r *run) contentOf(ctx context.Context, w *work, had *spec.Content) (*spec.Overlay, error) {
+func (r *Run) contentOf(ctx context.Context, w *Work, had *spec.Content) (*spec.Overlay, error) {
 	err := r.Allowed(had.Layer, had.Overlay)
 	if err == nil {
-		err = r.checkReleased(ctx, had.Layer)
+		err = r.CheckReleased(ctx, had.Layer)
 	}
 	if err != nil {
 		return nil, err
 	}
-	o, err := r.Content(ctx, w.name, *had)
+	o, err := r.Content(ctx, w.Name, *had)
 	if err == nil {
-		o.Match = w.was.Match
+		o.Match = w.Was.Match
 	}
 	return o, errors.Unwrap(err) // who does this says of which node it is
 }
 
 // contentBefore returns what a node had in a past state, or before the present one; nil and why
 // where that is nothing.
-func contentBefore(ctx context.Context, past *published.Past, w *work) (was *spec.Content, why string, err error) {
+func contentBefore(ctx context.Context, past *published.Past, w *Work) (was *spec.Content, why string, err error) {
 	if past == nil {
-		if published.HoldOf(w.was.Holds, spec.HoldRollback) != nil {
+		if published.HoldOf(w.Was.Holds, spec.HoldRollback) != nil {
 			return nil, "", cli.Hint("--to GEN goes further back; 'caisson history' lists the generations", "it was rolled back already")
 		}
-		return w.was.Before, "it had nothing else before", nil
+		return w.Was.Before, "it had nothing else before", nil
 	}
-	row, ok, err := past.Row(ctx, w.name)
+	row, ok, err := past.Row(ctx, w.Name)
 	if err != nil || !ok {
 		return nil, fmt.Sprintf("it was not published in generation %s", past.Generation), err
 	}
-	return rowContent(row), "", nil
+	return row.Content(), "", nil
 }
 
 // Pause keeps what nodes have and makes them stop enforcing it, until
 // [Publisher.Resume]. They go on looking and reporting.
 func (p *Publisher) Pause(ctx context.Context, h Hold) (*Result, error) {
-	return p.edit(ctx, "pause", h, nil, func(ctx context.Context, e *editing, w *work) error {
+	return p.edit(ctx, "pause", h, nil, func(ctx context.Context, e *editing, w *Work) error {
 		e.addHold(w, spec.HoldPause)
 		return e.signAside(ctx, w)
 	})
@@ -168,7 +170,7 @@ func (p *Publisher) Pause(ctx context.Context, h Hold) (*Result, error) {
 
 // Resume ends the pause of nodes: they enforce again what they have.
 func (p *Publisher) Resume(ctx context.Context, h Hold) (*Result, error) {
-	return p.edit(ctx, "resume", h, nil, func(ctx context.Context, e *editing, w *work) error {
+	return p.edit(ctx, "resume", h, nil, func(ctx context.Context, e *editing, w *Work) error {
 		if !e.endHold(w, true) {
 			return nil
 		}
@@ -179,7 +181,7 @@ func (p *Publisher) Resume(ctx context.Context, h Hold) (*Result, error) {
 // Forward ends pins, freezes and rollbacks: the next publish gives the nodes what
 // the site says. A freeze that a rollback came over goes on.
 func (p *Publisher) Forward(ctx context.Context, h Hold) (*Result, error) {
-	return p.edit(ctx, "forward", h, nil, func(_ context.Context, e *editing, w *work) error {
+	return p.edit(ctx, "forward", h, nil, func(_ context.Context, e *editing, w *Work) error {
 		e.endHold(w, false)
 		return nil
 	})
@@ -187,8 +189,9 @@ func (p *Publisher) Forward(ctx context.Context, h Hold) (*Result, error) {
 
 // editing is a run over chosen nodes. Their work is prepared several at a time.
 type editing struct {
-	*run
+	*Run
 	h     Hold
+	mu    sync.Mutex        // of what the work on several nodes notes, here and in the result
 	older map[aged][]string // secrets that would become older → nodes
 }
 
@@ -196,26 +199,26 @@ type editing struct {
 // they all need. A node whose work has no document keeps its overlay and gets its new
 // holds only.
 func (p *Publisher) edit(ctx context.Context, verb string, h Hold, find func(context.Context, *editing) error,
-	f func(context.Context, *editing, *work) error) (*Result, error) {
-	return p.change(ctx, verb, h.By, func(ctx context.Context, r *run) error {
-		if !h.Until.IsZero() && !h.Until.After(r.p.Now) {
-			return cli.Hint("give a later one", "it is %s by now, and the end of the hold is over", r.p.Now.Format(time.RFC3339))
+	f func(context.Context, *editing, *Work) error) (*Result, error) {
+	return p.Change(ctx, verb, h.By, func(ctx context.Context, r *Run) error {
+		if !h.Until.IsZero() && !h.Until.After(r.Publisher.Now) {
+			return cli.Hint("give a later one", "it is %s by now, and the end of the hold is over", r.Publisher.Now.Format(time.RFC3339))
 		}
-		todo, err := selectNodes(ctx, r.v, h)
+		todo, err := selectNodes(ctx, r.State, h)
 		if err != nil {
 			return err
 		}
-		if err := r.sayUnderWay(ctx, todo); err != nil {
+		c, e := r.Plan, &editing{Run: r, h: h}
+		if err := e.sayUnderWay(ctx, todo); err != nil {
 			return err
 		}
-		c, e := r.plan, &editing{run: r, h: h}
 		if find != nil {
 			if err := find(ctx, e); err != nil {
 				return err
 			}
 		}
-		if err := forEach(ctx, todo, func(ctx context.Context, w *work) error {
-			w.generation, w.holds = c.index.Root.Generation, w.was.Holds
+		if err := ForEach(ctx, todo, func(ctx context.Context, w *Work) error {
+			w.Generation, w.Holds = c.Index.Root.Generation, w.Was.Holds
 			return f(ctx, e, w)
 		}); err != nil {
 			return err
@@ -224,47 +227,47 @@ func (p *Publisher) edit(ctx context.Context, verb string, h Hold, find func(con
 		if err := olderSecrets(e.older); err != nil {
 			return err
 		}
-		if len(todo) > 0 && len(e.result.Stay) == len(todo) {
+		if len(todo) > 0 && len(e.Result.Stay) == len(todo) {
 			return cli.Hint("'caisson history' lists the generations, --to names one", "none of %s goes back: node %s: %s",
-				plain.Count(len(todo), "node"), todo[0].name, e.result.Stay[todo[0].name])
+				plain.Count(len(todo), "node"), todo[0].Name, e.Result.Stay[todo[0].Name])
 		}
-		c.todo = slices.DeleteFunc(todo, func(w work) bool {
-			if w.overlay == "" && !slices.Equal(w.holds, w.was.Holds) {
-				row := *w.was
-				row.Holds = w.holds
-				c.index.Set(w.name, row)
-				c.rows = true
+		c.Todo = slices.DeleteFunc(todo, func(w Work) bool {
+			if w.Overlay == "" && !slices.Equal(w.Holds, w.Was.Holds) {
+				row := *w.Was
+				row.Holds = w.Holds
+				c.Index.Set(w.Name, row)
+				c.Rows = true
 			}
-			return w.overlay == ""
+			return w.Overlay == ""
 		})
-		e.result.sort()
+		e.Result.sort()
 		return nil
 	})
 }
 
 // sayUnderWay names the rollouts that the nodes of a hold belong to: what is held is left
 // out of their waves, and neither ends them nor is ended by them.
-func (f *base) sayUnderWay(ctx context.Context, todo []work) error {
-	under, err := f.UnderWay(ctx)
+func (e *editing) sayUnderWay(ctx context.Context, todo []Work) error {
+	under, err := e.UnderWay(ctx)
 	if err != nil {
 		return err
 	}
 	nodes := map[string]int{}
 	for _, w := range todo {
-		if r := under[w.name]; r != "" {
+		if r := under[w.Name]; r != "" {
 			nodes[r]++
 		}
 	}
 	for _, r := range slices.Sorted(maps.Keys(nodes)) {
-		f.Say("rollout %s is %s, and has %d of these nodes: it goes on without those that are held; 'caisson rollout "+
+		e.Say("rollout %s is %s, and has %d of these nodes: it goes on without those that are held; 'caisson rollout "+
 			"pause', 'undo' or 'abort' is about all of it",
-			r, f.v.Index.Root.Rollouts[r].Phase, nodes[r])
+			r, e.State.Index.Root.Rollouts[r].Phase, nodes[r])
 	}
 	return nil
 }
 
 // selectNodes returns the nodes that a hold is about, each with its row.
-func selectNodes(ctx context.Context, v *view, h Hold) ([]work, error) {
+func selectNodes(ctx context.Context, v *published.State, h Hold) ([]Work, error) {
 	names := slices.Compact(slices.Sorted(slices.Values(h.Nodes)))
 	if h.All {
 		rows, err := v.Index.All(ctx)
@@ -273,7 +276,7 @@ func selectNodes(ctx context.Context, v *view, h Hold) ([]work, error) {
 		}
 		names = slices.Sorted(maps.Keys(rows))
 	}
-	todo := make([]work, len(names))
+	todo := make([]Work, len(names))
 	for i, name := range names {
 		row, ok, err := v.Index.Row(ctx, name)
 		if err != nil {
@@ -284,79 +287,80 @@ func selectNodes(ctx context.Context, v *view, h Hold) ([]work, error) {
 			if err != nil {
 				return nil, err
 			}
-			return nil, cli.Hint(didYouMean(name, rows)+"'caisson verify' lists the nodes", "node %q is not published", name)
+			return nil, cli.Hint(strings.TrimSpace(plain.DidYouMean(name, maps.Keys(rows))+" 'caisson verify' lists the nodes"),
+				"node %q is not published", name)
 		}
-		todo[i] = work{name: name, was: &row}
+		todo[i] = Work{Node: Node{Name: name}, Was: &row}
 	}
 	return todo, nil
 }
 
 // addHold adds a hold to a node's.
-func (e *editing) addHold(w *work, kind string) {
-	one := spec.Hold{Kind: kind, Reason: e.h.Reason, Author: e.h.Author, Since: e.p.Now.Unix()}
+func (e *editing) addHold(w *Work, kind string) {
+	one := spec.Hold{Kind: kind, Reason: e.h.Reason, Author: e.h.Author, Since: e.Publisher.Now.Unix()}
 	if !e.h.Until.IsZero() {
 		one.Until = e.h.Until.Unix()
 	}
-	last, _ := published.SplitHolds(w.was.Holds, e.p.Now)
+	last, _ := published.SplitHolds(w.Was.Holds, e.Publisher.Now)
 	var ended []spec.Hold
-	w.holds, ended = putHold(last, one)
+	w.Holds, ended = putHold(last, one)
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if len(ended) > 0 {
-		e.result.Ended = append(e.result.Ended, HoldLine{w.name, ended})
+		e.Result.Ended = append(e.Result.Ended, HoldLine{w.Name, ended})
 	}
-	e.result.Held = append(e.result.Held, HoldLine{w.name, w.holds})
+	e.Result.Held = append(e.Result.Held, HoldLine{w.Name, w.Holds})
 }
 
 // endHold ends the pause of a node, or what else holds it, and reports whether there
 // was such a hold.
-func (e *editing) endHold(w *work, pause bool) bool {
-	stay, ended := endHolds(w.was.Holds, pause)
+func (e *editing) endHold(w *Work, pause bool) bool {
+	stay, ended := endHolds(w.Was.Holds, pause)
 	if len(ended) == 0 {
 		return false
 	}
-	w.holds = stay
+	w.Holds = stay
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	e.result.Ended = append(e.result.Ended, HoldLine{w.name, ended})
+	e.Result.Ended = append(e.Result.Ended, HoldLine{w.Name, ended})
 	return true
 }
 
 // signAside gives a node what it has, paused as its holds say.
-func (e *editing) signAside(ctx context.Context, w *work) error {
-	looked, err := e.Signed(ctx, w.name)
+func (e *editing) signAside(ctx context.Context, w *Work) error {
+	looked, err := e.Signed(ctx, w.Name)
 	if err != nil {
 		return err
 	}
-	w.aside = true
+	w.Aside = true
 	return e.sign(ctx, w, &looked.Overlay, nil)
 }
 
 // sign gives a node an overlay, paused as its holds say. What a directory has of it, had, is read again
 // in less time than it takes to hold it compressed; nil is nothing.
-func (e *editing) sign(ctx context.Context, w *work, o *spec.Overlay, had *spec.Content) error {
+func (e *editing) sign(ctx context.Context, w *Work, o *spec.Overlay, had *spec.Content) error {
 	o.Pause = nil
-	if h := published.HoldOf(w.holds, spec.HoldPause); h != nil {
+	if h := published.HoldOf(w.Holds, spec.HoldPause); h != nil {
 		o.Pause = &spec.Pause{Reason: h.Reason, Until: h.Until}
 	}
 	o.SetNeeds()
-	w.match, w.layer = o.Match, o.Layer
-	if w.layer != "" {
-		l, err := e.layer(ctx, w.layer)
+	w.Match, w.Layer = o.Match, o.Layer
+	if w.Layer != "" {
+		l, err := e.Layer(ctx, w.Layer)
 		if err != nil {
 			return err
 		}
-		w.knows = l.Features
+		w.Knows = l.Features
 	}
 	doc, err := spec.Encode(o)
 	if err != nil {
 		return err
 	}
-	if had == nil || !e.p.Registry.Ref().IsLayout() || oci.Digest(doc) != had.Overlay {
-		return w.setKept(doc)
+	if had == nil || !e.Publisher.Registry.Ref().IsLayout() || oci.Digest(doc) != had.Overlay {
+		return w.SetKept(doc)
 	}
-	w.overlay, w.size = had.Overlay, had.Size
+	w.Overlay, w.Size = had.Overlay, had.Size
 	ctx = context.WithoutCancel(ctx) // it ends with the preparation of all
-	w.doc = func() ([]byte, error) { return e.Stored(ctx, *had) }
+	w.Doc = func() ([]byte, error) { return e.Stored(ctx, *had) }
 	return nil
 }

@@ -13,20 +13,20 @@ import (
 )
 
 // successions returns each layer that takes the place of another, read.
-func (r *run) successions(ctx context.Context, todo []work) (all []*published.Succession, err error) {
+func (r *Run) successions(ctx context.Context, todo []Work) (all []*published.Succession, err error) {
 	type pair struct{ old, new string }
 	done := map[pair]bool{}
 	for _, w := range todo {
-		if w.was == nil || w.was.Layer == "" || w.layer == "" || w.was.Layer == w.layer || done[pair{w.was.Layer, w.layer}] {
+		if w.Was == nil || w.Was.Layer == "" || w.Layer == "" || w.Was.Layer == w.Layer || done[pair{w.Was.Layer, w.Layer}] {
 			continue
 		}
-		done[pair{w.was.Layer, w.layer}] = true
-		s := &published.Succession{Node: w.name}
-		if s.New, err = r.layer(ctx, w.layer); err != nil {
+		done[pair{w.Was.Layer, w.Layer}] = true
+		s := &published.Succession{Node: w.Name}
+		if s.New, err = r.Layer(ctx, w.Layer); err != nil {
 			return nil, err
 		}
-		if s.Old, err = r.layer(ctx, w.was.Layer); published.Lost(err) {
-			s.Lost, s.Old.Digest = err, w.was.Layer
+		if s.Old, err = r.Layer(ctx, w.Was.Layer); published.Lost(err) {
+			s.Lost, s.Old.Digest = err, w.Was.Layer
 		} else if err != nil {
 			return nil, err
 		}
@@ -36,9 +36,9 @@ func (r *run) successions(ctx context.Context, todo []work) (all []*published.Su
 }
 
 // checkAges refuses layers older than those that the nodes have.
-func (r *run) checkAges(all []*published.Succession) error {
+func (r *Run) checkAges(all []*published.Succession) error {
 	for _, s := range all {
-		if err := r.p.CheckAge(s); err != nil {
+		if err := r.Publisher.CheckAge(s); err != nil {
 			return err
 		}
 	}
@@ -47,7 +47,7 @@ func (r *run) checkAges(all []*published.Succession) error {
 
 // checkLayers refuses layers older than those that the nodes have, unless an operator named
 // them, and says what one for development costs that takes the place of another.
-func (r *run) checkLayers(ctx context.Context, todo []work, named bool) error {
+func (r *Run) checkLayers(ctx context.Context, todo []Work, named bool) error {
 	all, err := r.successions(ctx, todo)
 	if err == nil && !named {
 		err = r.checkAges(all)
@@ -65,14 +65,14 @@ func (r *run) checkLayers(ctx context.Context, todo []work, named bool) error {
 	return nil
 }
 
-// layer reads a layer that a verified row or overlay names, once.
-func (r *run) layer(ctx context.Context, digest string) (release.Layer, error) {
+// Layer reads a layer that a verified row or overlay names, once.
+func (r *Run) Layer(ctx context.Context, digest string) (release.Layer, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if l, ok := r.read[digest]; ok {
 		return l, nil
 	}
-	l, err := release.Read(ctx, r.p.Registry, digest)
+	l, err := release.Read(ctx, r.Publisher.Registry, digest)
 	if err == nil {
 		if r.read == nil {
 			r.read = map[string]release.Layer{}
@@ -82,8 +82,8 @@ func (r *run) layer(ctx context.Context, digest string) (release.Layer, error) {
 	return l, err
 }
 
-// checkReleased refuses a layer that was removed, or that nobody trusted released.
-func (r *run) checkReleased(ctx context.Context, digest string) error {
+// CheckReleased refuses a layer that was removed, or that nobody trusted released.
+func (r *Run) CheckReleased(ctx context.Context, digest string) error {
 	if digest == "" {
 		return nil
 	}
@@ -91,7 +91,7 @@ func (r *run) checkReleased(ctx context.Context, digest string) error {
 	defer r.mu.Unlock()
 	err, known := r.released[digest]
 	if !known {
-		if _, err = r.p.Layers(ctx, r.v.Policy, digest); r.released == nil {
+		if _, err = r.Publisher.Layers(ctx, r.State.Policy, digest); r.released == nil {
 			r.released = map[string]error{}
 		}
 		r.released[digest] = err
@@ -105,13 +105,13 @@ func (r *run) checkReleased(ctx context.Context, digest string) error {
 // given since: the last one, and those that its last statement named. One that was
 // rejected or pruned, or that lacks what the overlay needs, is left out; the oldest of
 // more than [sign.MaxRunsOn] are, too. New signatures over the same content name the same.
-func (r *run) findLayers(ctx context.Context) error {
-	c := r.plan
-	return forEach(ctx, c.todo, func(ctx context.Context, w *work) error {
-		if w.was == nil || w.was.Layer == "" || w.layer == "" || w.runsOn != nil {
+func (r *Run) findLayers(ctx context.Context) error {
+	c := r.Plan
+	return ForEach(ctx, c.Todo, func(ctx context.Context, w *Work) error {
+		if w.Was == nil || w.Was.Layer == "" || w.Layer == "" || w.runsOn != nil {
 			return nil
 		}
-		last, err := r.Signed(ctx, w.name)
+		last, err := r.Signed(ctx, w.Name)
 		if err != nil && !published.Lost(err) {
 			return err
 		}
@@ -119,7 +119,7 @@ func (r *run) findLayers(ctx context.Context) error {
 			w.runsOn = last.Accepted.RunsOn
 			return nil
 		}
-		had := []string{w.was.Layer}
+		had := []string{w.Was.Layer}
 		if err == nil {
 			had = append(had, last.Accepted.RunsOn...)
 		}
@@ -132,10 +132,10 @@ func (r *run) findLayers(ctx context.Context) error {
 			return err
 		}
 		for _, digest := range had {
-			if digest == w.layer || slices.Contains(c.reject, digest) || slices.Contains(w.runsOn, digest) || len(w.runsOn) == sign.MaxRunsOn {
+			if digest == w.Layer || slices.Contains(c.reject, digest) || slices.Contains(w.runsOn, digest) || len(w.runsOn) == sign.MaxRunsOn {
 				continue
 			}
-			l, err := r.layer(ctx, digest)
+			l, err := r.Layer(ctx, digest)
 			if err != nil && !published.Lost(err) {
 				return err
 			}

@@ -46,7 +46,7 @@ func TestRotateLosesNobody(t *testing.T) {
 			r := newRotated(t, "", nil)
 			layer := r.layer("1", "", r.release).Digest
 			if c.follows {
-				layer = r.following("1")
+				layer = r.Following("1")
 			}
 			o := Options{LayerNamed: true}
 			if c.epoch {

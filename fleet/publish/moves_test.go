@@ -117,16 +117,16 @@ func TestWhoFollowsReadsWhatMayHaveMoved(t *testing.T) {
 
 // An index does not grow with what a change moves: of more nodes than it names all tags are read.
 func TestManyMovesAreNotNamed(t *testing.T) {
-	r := &run{base: &base{v: &view{torn: map[string]bool{"n0": true}}}, plan: &plan{}}
+	r := &Run{torn: map[string]bool{"n0": true}, Plan: &Plan{}}
 	if got := r.moves(); !slices.Equal(got, []string{"n0"}) {
 		t.Errorf("what was torn before is not named: %v", got)
 	}
-	r.v.torn = nil
+	r.torn = nil
 	if got := r.moves(); got == nil || len(got) > 0 {
 		t.Errorf("a change that moves nothing: %#v, want an empty list", got)
 	}
 	for i := range maxMoves + 1 {
-		r.plan.todo = append(r.plan.todo, work{name: fmt.Sprint(i)})
+		r.Plan.Todo = append(r.Plan.Todo, Work{Node: Node{Name: fmt.Sprint(i)}})
 	}
 	if got := r.moves(); got != nil {
 		t.Errorf("%d names", len(got))

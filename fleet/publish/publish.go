@@ -12,7 +12,7 @@
 //
 //  1. package published reads fleet:index and fleet:current, and checks both: a publisher is a
 //     verifier first;
-//  2. runAlone (alone.go) keeps other publishers out, looks again after every wait, and takes over
+//  2. RunAlone (alone.go) keeps other publishers out, looks again after every wait, and takes over
 //     what a rollout that was cut has moved (heal.go);
 //  3. the verb fills in a plan: rows that change, and a piece of work for each node that gets
 //     a signature, with what it had;
@@ -105,8 +105,8 @@ func newResult(root spec.FleetIndex) *Result {
 		Held: []HoldLine{}, Ended: []HoldLine{}, Left: []string{}, Kept: []string{}, Rejected: []string{}, Allowed: []string{}}
 }
 
-func (r *Result) add(w *work, generation uint64) {
-	line := NodeLine{w.name, w.overlay, w.layer, generation, w.runsOn}
+func (r *Result) add(w *Work, generation uint64) {
+	line := NodeLine{w.Name, w.Overlay, w.Layer, generation, w.runsOn}
 	if w.resigned {
 		r.Resigned = append(r.Resigned, line)
 	} else {

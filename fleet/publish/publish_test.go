@@ -405,11 +405,11 @@ func (f *fleet) cutDoing(what *spec.FleetChange, given uint64) {
 	f.Now = f.Now.Add(time.Second)
 	reserved := v.State().Index.Root
 	reserved.Generation, reserved.Doing = 2, what
-	at := &run{base: f.baseOf(v)}
+	at := f.Run(v)
 	must(f.t, at.putReserved(f.t.Context(), f.policy.Lifetime, reserved))
 	node := f.nodes("", "cut")[0]
-	at.plan = &plan{index: index.New(reserved)}
-	cut := []work{{name: "n0", match: node.Match, layer: node.Layer, generation: given}}
+	at.Plan = &Plan{Index: index.New(reserved)}
+	cut := []Work{{Node: Node{Name: "n0", Match: node.Match, Layer: node.Layer}, Generation: given}}
 	must(f.t, cut[0].setDocument(node.Doc))
 	must(f.t, f.signNodes(f.t.Context(), f.policy, &reserved, cut))
 	_, err = at.pushNode(f.t.Context(), &cut[0])
@@ -793,7 +793,9 @@ func TestPassOverIsSure(t *testing.T) {
 			away = c.away
 			was.State().Index.Root.Foreign = []spec.Span{{From: c.foreign, To: last}}
 			row := spec.Published{Foreign: true, Before: &spec.Content{Overlay: "what it gets"}}
-			err := (&run{base: p.baseOf(was), plan: &plan{todo: []work{{name: "n0", was: &row, overlay: "what it gets"}}}}).passOver(t.Context())
+			r := p.Run(was)
+			r.Plan = &Plan{Todo: []Work{{Node: Node{Name: "n0"}, Was: &row, Overlay: "what it gets"}}}
+			err := r.passOver(t.Context())
 			goesTo := ""
 			switch {
 			case err != nil:
@@ -810,11 +812,11 @@ func TestPassOverIsSure(t *testing.T) {
 
 // A fleet's overlays are many: what is kept of one is a fraction of it, and all that it was.
 func TestWhatIsKeptIsSmall(t *testing.T) {
-	var first work
-	must(t, first.setKept([]byte("{}")))
-	before, todo := heap(), make([]work, 64)
+	var first Work
+	must(t, first.SetKept([]byte("{}")))
+	before, todo := heap(), make([]Work, 64)
 	for i := range todo {
-		must(t, todo[i].setKept(bytes.Repeat([]byte{'a' + byte(i%26)}, 1<<20)))
+		must(t, todo[i].SetKept(bytes.Repeat([]byte{'a' + byte(i%26)}, 1<<20)))
 	}
 	if grown := heap() - before; grown > 32<<20 {
 		t.Errorf("64 MiB are kept in %d MiB", grown>>20)

@@ -18,24 +18,24 @@ import (
 // themselves would refuse. It signs with a key that is made for that and kept nowhere, so
 // that nobody is asked for the fleet's.
 func Rehearse(ctx context.Context, f *published.Fleet, nodes []Node, named bool) error {
-	r := &run{base: (&Publisher{Reader: f.Reader()}).baseOf(f)}
-	if r.v.Index == nil {
-		return r.p.Unpublished()
+	r := (&Publisher{Reader: f.Reader()}).Run(f)
+	if r.State.Index == nil {
+		return r.Publisher.Unpublished()
 	}
-	p, policy, err := r.p.withTrialKey(r.v.Policy)
+	p, policy, err := r.Publisher.withTrialKey(r.State.Policy)
 	if err != nil {
 		return err
 	}
-	p.current = r.v.Current
-	todo := make([]work, len(nodes))
+	p.current = r.State.Current
+	todo := make([]Work, len(nodes))
 	for i, n := range nodes {
-		w := work{name: n.Name, match: n.Match, layer: n.Layer, knows: n.Knows, generation: r.v.Index.Root.Generation + 1}
-		row, there, err := r.v.Index.Row(ctx, n.Name)
+		w := Work{Node: n, Generation: r.State.Index.Root.Generation + 1}
+		row, there, err := r.State.Index.Row(ctx, n.Name)
 		if err != nil {
 			return err
 		}
 		if there {
-			w.was = &row
+			w.Was = &row
 		}
 		if err := w.setDocument(n.Doc); err != nil {
 			return index.OfNode(n.Name, err)
@@ -45,7 +45,7 @@ func Rehearse(ctx context.Context, f *published.Fleet, nodes []Node, named bool)
 	if err := r.checkLayers(ctx, todo, named); err != nil {
 		return err
 	}
-	return p.signNodes(ctx, policy, &r.v.Index.Root, todo)
+	return p.signNodes(ctx, policy, &r.State.Index.Root, todo)
 }
 
 // withTrialKey returns the publisher and the policy of a fleet that trusts a key which is
@@ -66,7 +66,7 @@ var errDry = errors.New("a dry run writes nothing")
 
 // runDry runs f on what is published now. No other publisher is kept out, and no write
 // leaves this program, whatever f does.
-func (p *Publisher) runDry(ctx context.Context, policy published.Policy, why published.Purpose, f func(context.Context, *run) error) error {
+func (p *Publisher) runDry(ctx context.Context, policy published.Policy, why published.Purpose, f func(context.Context, *Run) error) error {
 	if p.Memory != nil {
 		p.Memory.Fixed()
 	}
@@ -74,29 +74,30 @@ func (p *Publisher) runDry(ctx context.Context, policy published.Policy, why pub
 	if err != nil {
 		return err
 	}
-	is.p.Registry = p.Registry.While(func() error { return errDry })
+	is.Publisher.Registry = p.Registry.While(func() error { return errDry })
 	if err := is.adoptMoves(ctx); err != nil {
 		return err
 	}
-	return f(ctx, &run{base: is, batch: &registry.Batch{}})
+	is.batch = &registry.Batch{}
+	return f(ctx, is)
 }
 
 // rehearse says in the result what would be written, after the nodes' own decision about it.
-func (r *run) rehearse(ctx context.Context, policy published.Policy) error {
-	q, c := *r.p, r.plan
-	if c.judges == nil { // else it is about whose signatures they have
+func (r *Run) rehearse(ctx context.Context, policy published.Policy) error {
+	q, c := *r.Publisher, r.Plan
+	if c.Judges == nil { // else it is about whose signatures they have
 		var err error
-		if q, policy, err = r.p.withTrialKey(policy); err != nil {
+		if q, policy, err = r.Publisher.withTrialKey(policy); err != nil {
 			return err
 		}
 	}
-	if err := q.signNodes(ctx, policy, &c.index.Root, c.todo, c.judges...); err != nil {
+	if err := q.signNodes(ctx, policy, &c.Index.Root, c.Todo, c.Judges...); err != nil {
 		return err
 	}
-	for i := range c.todo {
-		r.result.add(&c.todo[i], c.todo[i].generation)
+	for i := range c.Todo {
+		r.Result.add(&c.Todo[i], c.Todo[i].Generation)
 	}
-	r.result.sort()
-	r.result.DryRun = true
+	r.Result.sort()
+	r.Result.DryRun = true
 	return nil
 }

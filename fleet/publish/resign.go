@@ -40,17 +40,17 @@ func (r *rotating) keptPast(ctx context.Context) (past []keptRoot, err error) {
 	}
 	own := r.remembered(ctx)
 	before, enough := r.now.Without(r.next.Revoked())
-	present := published.GenerationOf(r.v.Index.Root)
+	present := published.GenerationOf(r.State.Index.Root)
 	var lost []string
 	var why error
 	for _, g := range list {
 		if g == present {
 			continue // it is written with fleet:index
 		}
-		l, err := r.p.Past(ctx, r.next, g)
+		l, err := r.Publisher.Past(ctx, r.next, g)
 		signed := err == nil
 		if refusal.OfKeys(err) && enough {
-			l, err = r.p.Past(ctx, before, g)
+			l, err = r.Publisher.Past(ctx, before, g)
 		}
 		if own != nil && own.Generation == g {
 			l, err = own, nil
@@ -73,10 +73,10 @@ func (r *rotating) keptPast(ctx context.Context) (past []keptRoot, err error) {
 // resignPast puts kept generations again, with the signatures of those who sign now beside
 // those that they have. Each says what was said before: its time of issue stays.
 func (r *rotating) resignPast(ctx context.Context, past []keptRoot) error {
-	if r.p.Dry {
+	if r.Publisher.Dry {
 		return nil
 	}
-	mine := idsOf(r.p.Signers)
+	mine := sign.SignerIDs(r.Publisher.Signers)
 	for _, g := range past {
 		if g.signed {
 			continue
@@ -89,28 +89,17 @@ func (r *rotating) resignPast(ctx context.Context, past []keptRoot) error {
 				bundles = append(bundles, b)
 			}
 		}
-		added, err := sign.Each(r.p.Signers, func(s crypto.Signer) ([]byte, error) {
+		added, err := sign.Each(r.Publisher.Signers, func(s crypto.Signer) ([]byte, error) {
 			return sign.SignFleet(s, oci.Digest(raw), sign.PredicateIndex, g.Said)
 		})
 		if err != nil {
 			return err
 		}
-		if _, err := r.p.putSigned(ctx, oci.TypeFleetIndex, raw, []string{g.Tag()}, append(bundles, added...)...); err != nil {
+		if _, err := r.Publisher.PutSigned(ctx, oci.TypeFleetIndex, raw, []string{g.Tag()}, append(bundles, added...)...); err != nil {
 			return fmt.Errorf("sign generation %s: %w", g.Generation, err)
 		}
 	}
 	return nil
-}
-
-// idsOf returns the ids of keys.
-func idsOf(signers []crypto.Signer) map[string]bool {
-	ids := map[string]bool{}
-	for _, s := range signers {
-		if pub, err := sign.NewVerifier(s.Public()); err == nil {
-			ids[pub.ID()] = true
-		}
-	}
-	return ids
 }
 
 // resignLayers has a release key of the next version sign each layer that nodes have, had
@@ -129,7 +118,7 @@ func (r *rotating) resignLayers(ctx context.Context, past []keptRoot) error {
 	if _, ok := sign.Find(next.Release, key.Public()); !ok {
 		return cli.Hint("trust.keys.release of the site names them", "--release-key is not a release key that is to count")
 	}
-	rows, err := r.v.Index.All(ctx)
+	rows, err := r.State.Index.All(ctx)
 	if err != nil {
 		return err
 	}
@@ -149,7 +138,7 @@ func (r *rotating) resignLayers(ctx context.Context, past []keptRoot) error {
 		if digest == "" || layers[digest] {
 			continue
 		}
-		switch err := release.Verify(ctx, r.p.Registry, digest, trusted); {
+		switch err := release.Verify(ctx, r.Publisher.Registry, digest, trusted); {
 		case err == nil:
 			layers[digest] = true
 		case published.Lost(err):
@@ -160,9 +149,9 @@ func (r *rotating) resignLayers(ctx context.Context, past []keptRoot) error {
 	}
 	delete(layers, "")
 	by := release.Resigning{Layers: slices.Sorted(maps.Keys(layers)), Trusted: trusted,
-		Seen: cmp.Or(r.Layers, r.v.Seen.Layers.Digest), By: key, Now: r.p.Now, Dry: r.p.Dry}
+		Seen: cmp.Or(r.Layers, r.State.Seen.Layers.Digest), By: key, Now: r.Publisher.Now, Dry: r.Publisher.Dry}
 	by.Stated = slices.DeleteFunc(slices.Clone(trusted), func(k sign.Verifier) bool { return slices.Contains(next.Revoked(), k.ID()) })
-	switch err := release.Resign(ctx, r.p.Registry, by); {
+	switch err := release.Resign(ctx, r.Publisher.Registry, by); {
 	case errors.Is(err, release.ErrNotStated):
 		r.Say("layer:current is not signed again, since only a key that is revoked says what it is: %v; if you know that "+
 			"you built it, name it by --layers; else 'caisson build' with --previous REF@DIGEST, of layers that you know, "+

@@ -63,8 +63,8 @@ func operators(revoke bool, keys ...*ecdsa.PrivateKey) func(*published.Policy, *
 	}
 }
 
-// following returns a layer whose agent follows the keys.
-func (r *rotated) following(version string) string {
+// Following returns a layer whose agent follows the keys.
+func (r *rotated) Following(version string) string {
 	r.t.Helper()
 	return r.layerAs(spec.Layer{APIVersion: spec.APIVersion, Kind: spec.KindLayer, Fleet: "metal-a", Version: version, Arch: "amd64",
 		Features: []string{spec.KeyChainFeature}, Images: []spec.Image{}}, r.release).Digest
@@ -80,7 +80,7 @@ func (r *rotated) rollsBack(to string) error {
 // they name and that earlier release keys signed.
 func TestRollbackAcrossRotations(t *testing.T) {
 	r := newRotated(t, "", nil)
-	first, second := r.following("1"), r.following("2")
+	first, second := r.Following("1"), r.Following("2")
 	give := func(layer, value string) {
 		t.Helper()
 		r.Now = r.Now.Add(time.Minute)
@@ -135,7 +135,7 @@ func TestRollbackAcrossRotations(t *testing.T) {
 // it before. Nodes go back to what the index says that they had.
 func TestRevokedSignNothingForGood(t *testing.T) {
 	r := newRotated(t, "", nil)
-	layer := r.following("1")
+	layer := r.Following("1")
 	given := map[string]string{}
 	res, err := r.Publish(t.Context(), r.policy, r.nodes(layer, "20", "20", "20"), Options{LayerNamed: true})
 	must(t, err)

@@ -22,24 +22,24 @@ import (
 // with a publish are retired as well. Cut anywhere, it is done by doing it again: a
 // node without a row keeps its name until all else of it is gone.
 func (p *Publisher) Retire(ctx context.Context, names []string, by By) (*Result, error) {
-	return p.change(ctx, "retire", by, func(ctx context.Context, r *run) error { return r.retire(ctx, names) })
+	return p.Change(ctx, "retire", by, func(ctx context.Context, r *Run) error { return r.retire(ctx, names) })
 }
 
-func (r *run) retire(ctx context.Context, names []string) error {
+func (r *Run) retire(ctx context.Context, names []string) error {
 	var unknown error
 	bound := map[string]spec.Match{}
 	for _, name := range slices.Compact(slices.Sorted(slices.Values(names))) {
-		row, listed, err := r.v.Index.Row(ctx, name)
+		row, listed, err := r.State.Index.Row(ctx, name)
 		if err != nil {
 			return err
 		}
 		if listed {
-			r.plan.index.Remove(name)
-			r.plan.rows, bound[name] = true, row.Match
-			r.result.Unchanged-- // of the rows before it
+			r.Plan.Index.Remove(name)
+			r.Plan.Rows, bound[name] = true, row.Match
+			r.Result.Unchanged-- // of the rows before it
 			continue
 		}
-		match, err := readLeft(ctx, r.p.Registry, name)
+		match, err := readLeft(ctx, r.Publisher.Registry, name)
 		if errors.Is(err, oci.ErrNotFound) {
 			unknown = cli.Hint("'caisson verify' lists them", "node %q is not published", name)
 			r.Say("%v: nothing of it is left to retire", unknown)
@@ -53,11 +53,11 @@ func (r *run) retire(ctx context.Context, names []string) error {
 	if len(bound) == 0 {
 		return unknown
 	}
-	r.result.Left = plain.Names(maps.Keys(bound))
+	r.Result.Left = plain.Names(maps.Keys(bound))
 	r.after = func() error {
-		for _, name := range r.result.Left {
+		for _, name := range r.Result.Left {
 			r.dropAliases(ctx, name, bound[name], nil)
-			if err := r.p.Registry.Untag(ctx, oci.RepoNode, name); err != nil {
+			if err := r.Publisher.Registry.Untag(ctx, oci.RepoNode, name); err != nil {
 				return fmt.Errorf("remove node:%s: %w", name, err)
 			}
 		}
@@ -89,29 +89,29 @@ func readLeft(ctx context.Context, in *registry.Registry, name string) (match sp
 
 // dropReplaced removes the tags of machines that nodes are not bound to any more: a
 // machine that was replaced would else still find the overlay, and be refused.
-func (r *run) dropReplaced(ctx context.Context) {
-	todo := r.plan.todo
+func (r *Run) dropReplaced(ctx context.Context) {
+	todo := r.Plan.Todo
 	used := map[string]bool{}
 	for _, w := range todo {
-		for _, tag := range trust.AliasTags(w.match.MACs, w.match.UUIDs) {
+		for _, tag := range trust.AliasTags(w.Match.MACs, w.Match.UUIDs) {
 			used[tag] = true
 		}
 	}
 	for _, w := range todo {
-		if w.was != nil {
-			r.dropAliases(ctx, w.name, w.was.Match, used)
+		if w.Was != nil {
+			r.dropAliases(ctx, w.Name, w.Was.Match, used)
 		}
 	}
 }
 
 // dropAliases removes the tags of a node's machines, but for those in use. A tag
 // that another node took over at some time stays.
-func (r *run) dropAliases(ctx context.Context, node string, was spec.Match, used map[string]bool) {
+func (r *Run) dropAliases(ctx context.Context, node string, was spec.Match, used map[string]bool) {
 	for _, tag := range trust.AliasTags(was.MACs, was.UUIDs) {
-		if used[tag] || !isTagOf(ctx, r.p.Registry, tag, node) {
+		if used[tag] || !isTagOf(ctx, r.Publisher.Registry, tag, node) {
 			continue
 		}
-		if err := r.p.Registry.Untag(ctx, oci.RepoNode, tag); err != nil {
+		if err := r.Publisher.Registry.Untag(ctx, oci.RepoNode, tag); err != nil {
 			r.Say("node:%s, which node %s had before, could not be removed: %v", tag, node, err)
 		}
 	}

@@ -68,12 +68,12 @@ func (p *Publisher) Rotate(ctx context.Context, policy published.Policy, r Rotat
 		if err != nil || named || len(now.Former) == 0 {
 			return now.Chain, nil, err
 		}
-		result, err := p.runAlone(ctx, now, published.Purpose{Half: true}, func(ctx context.Context, r *run) error {
-			r.p.Signers = slices.DeleteFunc(slices.Clone(r.p.Signers), func(s crypto.Signer) bool {
+		result, err := p.RunAlone(ctx, now, published.Purpose{Half: true}, func(ctx context.Context, r *Run) error {
+			r.Publisher.Signers = slices.DeleteFunc(slices.Clone(r.Publisher.Signers), func(s crypto.Signer) bool {
 				_, counts := sign.Find(now.Operator, s.Public())
 				return !counts
 			})
-			return r.refresh(ctx, Lists{})
+			return r.Refresh(ctx, Lists{})
 		})
 		return now.Chain, result, err
 	}
@@ -84,11 +84,11 @@ func (p *Publisher) Rotate(ctx context.Context, policy published.Policy, r Rotat
 	if err := checkSuccessors(p.Signers, now, next); err != nil {
 		return nil, nil, err
 	}
-	rotate := func(ctx context.Context, at *run) error { return (&rotating{at, r, now, next}).rotate(ctx) }
-	result, err := p.runAlone(ctx, now, published.Purpose{Half: true}, rotate)
+	rotate := func(ctx context.Context, at *Run) error { return (&rotating{at, r, now, next}).rotate(ctx) }
+	result, err := p.RunAlone(ctx, now, published.Purpose{Half: true}, rotate)
 	if refusal.OfKeys(err) { // it was cut after the index was signed again
 		next.Former = append([]published.Policy{now}, now.Former...)
-		if again, refused := p.runAlone(ctx, next, published.Purpose{Half: true}, rotate); !refusal.OfKeys(refused) {
+		if again, refused := p.RunAlone(ctx, next, published.Purpose{Half: true}, rotate); !refusal.OfKeys(refused) {
 			result, err = again, refused
 		}
 	}
@@ -109,7 +109,7 @@ func (p *Publisher) namesKeys(ctx context.Context, now published.Policy) (bool, 
 // sign makes the next version and returns the chain with it, and the policy that it gives.
 func (r *Rotation) sign(now published.Policy) (*chain.Chain, published.Policy, error) {
 	newest := now.Chain.Newest()
-	if err := keepsAll(fmt.Sprintf("version %d of the keys", newest.Keys.Version), newest.LeftOut); err != nil {
+	if err := KeepsAll(fmt.Sprintf("version %d of the keys", newest.Keys.Version), newest.LeftOut); err != nil {
 		return nil, now, err
 	}
 	doc := r.Next
@@ -162,16 +162,16 @@ func checkSuccessors(signers []crypto.Signer, now, next published.Policy) error 
 // rotating is a rotation at work: what it has signed again of what is published, that nodes
 // which know the keys of before or the next ones can boot.
 type rotating struct {
-	*run
+	*Run
 	Rotation
 	now, next published.Policy
 }
 
 func (r *rotating) rotate(ctx context.Context) error {
-	if r.v.Index == nil {
-		return r.p.Unpublished()
+	if r.State.Index == nil {
+		return r.Publisher.Unpublished()
 	}
-	x := r.v.next()
+	x := r.Run.Next()
 	if x.Root.Reserved {
 		return cli.Hint("'caisson refresh' puts it right", "a publish is unfinished")
 	}
@@ -201,34 +201,34 @@ func (r *rotating) rotate(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	r.begin("keys", r.By, x)
-	r.plan.keys, r.plan.judges = r.next.Chain, []published.Policy{r.next}
-	if r.plan.todo, err = r.renewKept(ctx, slices.Sorted(maps.Keys(rows)), noNode); err != nil {
+	r.Begin("keys", r.By, x)
+	r.Plan.Keys, r.Plan.Judges = r.next.Chain, []published.Policy{r.next}
+	if r.Plan.Todo, err = r.RenewKept(ctx, slices.Sorted(maps.Keys(rows)), noNode); err != nil {
 		return err
 	}
-	if err := r.keepBundles(ctx, r.plan.todo); err != nil {
+	if err := r.keepBundles(ctx, r.Plan.Todo); err != nil {
 		return err
 	}
-	r.v.Current = &trust.FleetState{} // a rejected overlay is signed like any other: the list decides on the node
-	r.v.Policy.Chain = r.now.Chain
-	return r.write(ctx, r.now)
+	r.State.Current = &trust.FleetState{} // a rejected overlay is signed like any other: the list decides on the node
+	r.State.Policy.Chain = r.now.Chain
+	return r.Write(ctx, r.now)
 }
 
 // keepBundles has each node keep the signatures by operators of the version before, and has
 // the further ones say the same: until, and for whom.
-func (r *rotating) keepBundles(ctx context.Context, todo []work) error {
-	mine := idsOf(r.p.Signers)
-	return forEach(ctx, todo, func(ctx context.Context, w *work) error {
-		looked, err := r.Signed(ctx, w.name)
+func (r *rotating) keepBundles(ctx context.Context, todo []Work) error {
+	mine := sign.SignerIDs(r.Publisher.Signers)
+	return ForEach(ctx, todo, func(ctx context.Context, w *Work) error {
+		looked, err := r.Signed(ctx, w.Name)
 		if err != nil {
 			return err
 		}
-		w.valid = &validity{looked.Accepted.IssuedAt, looked.Accepted.Expires}
+		w.Valid = &Validity{looked.Accepted.IssuedAt, looked.Accepted.Expires}
 		for _, b := range looked.Candidate.Bundles {
-			said, err := sign.VerifyOverlay([][]byte{b}, r.now.Operator, 1, w.overlay)
-			if err == nil && !mine[said.Keys[0]] || err != nil && sign.VerifyEpoch([][]byte{b}, r.now.Epoch, r.v.Policy.Fleet,
-				r.v.Index.Root.Epoch) == nil {
-				w.bundles = append(w.bundles, b)
+			said, err := sign.VerifyOverlay([][]byte{b}, r.now.Operator, 1, w.Overlay)
+			if err == nil && !mine[said.Keys[0]] || err != nil && sign.VerifyEpoch([][]byte{b}, r.now.Epoch, r.State.Policy.Fleet,
+				r.State.Index.Root.Epoch) == nil {
+				w.Bundles = append(w.Bundles, b)
 			}
 		}
 		return nil
@@ -238,7 +238,7 @@ func (r *rotating) keepBundles(ctx context.Context, todo []work) error {
 // grant returns the epoch key's permission that goes with the next version: the present one,
 // or one by its epoch keys.
 func (r *rotating) grant() ([]byte, error) {
-	x, next, by := r.v.Index.Root, r.next, r.Epoch
+	x, next, by := r.State.Index.Root, r.next, r.Epoch
 	if x.Epoch == 0 || sign.VerifyEpoch([][]byte{x.Grant}, next.Epoch, x.Fleet, x.Epoch) == nil {
 		return x.Grant, nil
 	}
@@ -262,13 +262,14 @@ const (
 // would refuse what the signers of this rotation publish after it. A node that follows the
 // keys is not lost, whichever version it knows: it walks on from there.
 func (r *rotating) checkLost(ctx context.Context, grant []byte) error {
-	rows, err := r.v.Index.All(ctx)
+	rows, err := r.State.Index.All(ctx)
 	if err != nil {
 		return err
 	}
 	for _, name := range r.Lose {
 		if _, there := rows[name]; !there {
-			return cli.Hint(didYouMean(name, rows)+"'caisson verify' lists the nodes", "node %q, which may be lost, is not published", name)
+			return cli.Hint(strings.TrimSpace(plain.DidYouMean(name, maps.Keys(rows))+" 'caisson verify' lists the nodes"),
+				"node %q, which may be lost, is not published", name)
 		}
 	}
 	if stays, err := r.staysSigned(grant); stays || err != nil {
@@ -310,12 +311,12 @@ func (r *rotating) staysSigned(grant []byte) (bool, error) {
 		return false, err
 	}
 	var signers []sign.Verifier // after it
-	for _, s := range r.p.Signers {
+	for _, s := range r.Publisher.Signers {
 		if pub, counts := sign.Find(r.next.Operator, s.Public()); counts {
 			signers = append(signers, pub)
 		}
 	}
-	x := r.v.Index.Root
+	x := r.State.Index.Root
 	granted := func(of published.Policy, grant []byte) bool {
 		return x.Epoch == 0 || sign.VerifyEpoch([][]byte{grant}, of.Epoch, x.Fleet, x.Epoch) == nil
 	}

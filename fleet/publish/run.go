@@ -53,10 +53,10 @@ func (p *Publisher) Publish(ctx context.Context, policy published.Policy, nodes 
 	}
 	policy.Site = true
 	why := published.Purpose{Publish: true, Raise: o.Epoch > 0}
-	return p.runAlone(ctx, policy, why, func(ctx context.Context, r *run) error {
+	return p.RunAlone(ctx, policy, why, func(ctx context.Context, r *Run) error {
 		if policy.Beside {
-			policy = r.v.Policy
-			if err := r.p.checkSigners(policy); err != nil {
+			policy = r.State.Policy
+			if err := r.Publisher.checkSigners(policy); err != nil {
 				return err
 			}
 		}
@@ -64,8 +64,8 @@ func (p *Publisher) Publish(ctx context.Context, policy published.Policy, nodes 
 	})
 }
 
-func (r *run) publish(ctx context.Context, policy published.Policy, nodes []Node, o Options) error {
-	p, v := r.p, r.v
+func (r *Run) publish(ctx context.Context, policy published.Policy, nodes []Node, o Options) error {
+	p, v := r.Publisher, r.State
 	fresh := v.Index == nil
 	if fresh {
 		v.Index = index.New(spec.FleetIndex{Fleet: policy.Fleet})
@@ -87,8 +87,8 @@ func (r *run) publish(ctx context.Context, policy published.Policy, nodes []Node
 		}
 		o.All = true // every node must move, or it would be below the floor
 	}
-	r.begin("publish", o.By, x)
-	s := &selected{run: r, policy: policy, o: o}
+	r.Begin("publish", o.By, x)
+	s := &selected{Run: r, policy: policy, o: o}
 	var err error
 	if s.rows, err = v.Index.All(ctx); err != nil {
 		return err
@@ -101,16 +101,16 @@ func (r *run) publish(ctx context.Context, policy published.Policy, nodes []Node
 	}
 	s.dropLeft()
 	s.repairOthers()
-	renewed, err := r.renewKept(ctx, s.held, func(node string) bool { return o.All || v.torn[node] })
+	renewed, err := r.RenewKept(ctx, s.held, func(node string) bool { return o.All || r.torn[node] })
 	if err != nil {
 		return err
 	}
-	if err := r.checkLayers(ctx, s.plan.todo, o.LayerNamed); err != nil {
+	if err := r.checkLayers(ctx, s.Plan.Todo, o.LayerNamed); err != nil {
 		return err
 	}
-	s.plan.todo, s.plan.first = append(s.plan.todo, renewed...), o.First
+	s.Plan.Todo, s.Plan.first = append(s.Plan.Todo, renewed...), o.First
 	s.rows, s.listed = nil, nil // those of a large fleet are not to be held to the end
-	if err := r.write(ctx, policy); err != nil {
+	if err := r.Write(ctx, policy); err != nil {
 		return err
 	}
 	if len(s.rejected) > 0 {
@@ -134,7 +134,7 @@ func checkFrom(from *spec.Floor, is spec.FleetIndex) error {
 
 // selected sorts the nodes of a publish: what changes, what is held, what stays.
 type selected struct {
-	*run
+	*Run
 	policy   published.Policy
 	o        Options
 	rows     index.Rows
@@ -165,7 +165,7 @@ func (s *selected) addAll(ctx context.Context, nodes []Node) error {
 		tags := trust.AliasTags(n.Match.MACs, n.Match.UUIDs)
 		i := slices.IndexFunc(tags, func(tag string) bool { return owner[tag] != "" })
 		if i >= 0 {
-			s.p.Say("node %s stays as it is: it has an identifier that node %s keeps", n.Name, owner[tags[i]])
+			s.Publisher.Say("node %s stays as it is: it has an identifier that node %s keeps", n.Name, owner[tags[i]])
 			stays[n.Name] = true
 		}
 		return i >= 0
@@ -180,8 +180,8 @@ func (s *selected) addAll(ctx context.Context, nodes []Node) error {
 		if !known {
 			continue
 		}
-		s.result.Kept = append(s.result.Kept, name)
-		if s.o.All || s.isOld(row.Expires, s.policy.Lifetime) || s.v.torn[name] {
+		s.Result.Kept = append(s.Result.Kept, name)
+		if s.o.All || s.isOld(row.Expires, s.policy.Lifetime) || s.torn[name] {
 			s.held = append(s.held, name) // what has to be renewed
 		}
 	}
@@ -191,7 +191,7 @@ func (s *selected) addAll(ctx context.Context, nodes []Node) error {
 // add sorts nodes. The overlays of some are made at a time, which are then kept where they change.
 func (s *selected) add(ctx context.Context, nodes []Node) error {
 	for some := range slices.Chunk(nodes, 1<<10) {
-		var todo []work
+		var todo []Work
 		for _, n := range some {
 			if w := s.workOf(n); w != nil {
 				todo = append(todo, *w)
@@ -199,7 +199,7 @@ func (s *selected) add(ctx context.Context, nodes []Node) error {
 		}
 		wrong := make([]error, len(todo))
 		if err := index.Each(ctx, len(todo), func(_ context.Context, i int) error {
-			wrong[i] = todo[i].setDocument(todo[i].doc)
+			wrong[i] = todo[i].setDocument(todo[i].Doc)
 			return nil
 		}); err != nil {
 			return err
@@ -214,57 +214,56 @@ func (s *selected) add(ctx context.Context, nodes []Node) error {
 }
 
 // workOf returns the work of a node, nil where it is not to get what the site says.
-func (s *selected) workOf(n Node) *work {
+func (s *selected) workOf(n Node) *Work {
 	was, known := s.rows[n.Name]
 	if s.o.Only != nil && !s.o.Only(n.Name) {
-		if known && !s.v.torn[n.Name] {
-			s.result.Unchanged++
+		if known && !s.torn[n.Name] {
+			s.Result.Unchanged++
 		}
 		return nil
 	}
-	holds, over := published.SplitHolds(was.Holds, s.p.Now)
+	holds, over := published.SplitHolds(was.Holds, s.Publisher.Now)
 	if len(over) > 0 {
-		s.result.Ended = append(s.result.Ended, HoldLine{n.Name, over})
-		s.plan.rows = true
+		s.Result.Ended = append(s.Result.Ended, HoldLine{n.Name, over})
+		s.Plan.Rows = true
 		was.Holds = holds
-		s.plan.index.Set(n.Name, was)
+		s.Plan.Index.Set(n.Name, was)
 	}
 	if len(holds) > 0 {
-		s.result.Held = append(s.result.Held, HoldLine{n.Name, holds})
-		if s.o.All || s.isOld(was.Expires, s.policy.Lifetime) || s.v.torn[n.Name] || published.HoldOf(over, spec.HoldPause) != nil {
+		s.Result.Held = append(s.Result.Held, HoldLine{n.Name, holds})
+		if s.o.All || s.isOld(was.Expires, s.policy.Lifetime) || s.torn[n.Name] || published.HoldOf(over, spec.HoldPause) != nil {
 			s.held = append(s.held, n.Name)
 		}
 		return nil
 	}
-	w := &work{name: n.Name, match: n.Match, layer: n.Layer, knows: n.Knows, generation: s.plan.index.Root.Generation,
-		doc: n.Doc}
+	w := &Work{Node: n, Generation: s.Plan.Index.Root.Generation}
 	if known {
-		w.was = &was
+		w.Was = &was
 	}
 	if s.o.Confirm != nil {
-		w.doc = func() ([]byte, error) { return s.withConfirm(n, was.Overlay) }
+		w.Doc = func() ([]byte, error) { return s.withConfirm(n, was.Overlay) }
 	}
 	return w
 }
 
 // settle keeps the work of a node that changes, or whose signature is old.
-func (s *selected) settle(w work) error {
-	was, same := w.was, w.was != nil && w.was.Overlay == w.overlay
-	if same && !s.o.All && !s.v.torn[w.name] {
-		if list := s.v.Rejected(); slices.Contains(list, was.Overlay) || slices.Contains(list, was.Layer) {
-			s.rejected = append(s.rejected, w.name)
+func (s *selected) settle(w Work) error {
+	was, same := w.Was, w.Was != nil && w.Was.Overlay == w.Overlay
+	if same && !s.o.All && !s.torn[w.Name] {
+		if list := s.State.Rejected(); slices.Contains(list, was.Overlay) || slices.Contains(list, was.Layer) {
+			s.rejected = append(s.rejected, w.Name)
 		}
 		if !s.isOld(was.Expires, s.policy.Lifetime) {
-			s.result.Unchanged++
+			s.Result.Unchanged++
 			return nil
 		}
-		w.generation, w.resigned = was.Generation, true
+		w.Generation, w.resigned = was.Generation, true
 	}
-	if r := s.underWay[w.name]; r != "" && !same {
+	if r := s.underWay[w.Name]; r != "" && !same {
 		return cli.Hint("'caisson rollout status' tells how far it is; 'caisson rollout abort' ends it; --node and --set publish others",
-			"node %s is part of rollout %s, which is %w", w.name, r, errUnderWay)
+			"node %s is part of rollout %s, which is %w", w.Name, r, errUnderWay)
 	}
-	s.plan.todo = append(s.plan.todo, w)
+	s.Plan.Todo = append(s.Plan.Todo, w)
 	return nil
 }
 
@@ -290,10 +289,10 @@ func (s *selected) dropLeft() {
 		return
 	}
 	for name := range s.rows {
-		if !s.listed[name] && !slices.Contains(s.result.Kept, name) {
-			s.plan.index.Remove(name)
-			s.plan.rows = true
-			s.result.Left = append(s.result.Left, name)
+		if !s.listed[name] && !slices.Contains(s.Result.Kept, name) {
+			s.Plan.Index.Remove(name)
+			s.Plan.Rows = true
+			s.Result.Left = append(s.Result.Left, name)
 		}
 	}
 }
@@ -301,7 +300,7 @@ func (s *selected) dropLeft() {
 // repairOthers puts right what a cut publish left with nodes that are not published now: they
 // get again what their row says.
 func (s *selected) repairOthers() {
-	for _, name := range slices.Sorted(maps.Keys(s.v.torn)) {
+	for _, name := range slices.Sorted(maps.Keys(s.torn)) {
 		if s.o.Only != nil && !s.o.Only(name) {
 			s.held = append(s.held, name)
 		}
@@ -309,8 +308,8 @@ func (s *selected) repairOthers() {
 }
 
 // isOld reports whether a signature has used up two thirds of its life.
-func (f *base) isOld(expires int64, lifetime time.Duration) bool {
-	return time.Unix(expires, 0).Sub(f.p.Now) < lifetime/3
+func (r *Run) isOld(expires int64, lifetime time.Duration) bool {
+	return time.Unix(expires, 0).Sub(r.Publisher.Now) < lifetime/3
 }
 
 func raiseEpoch(x *spec.FleetIndex, policy published.Policy, o Options) error {

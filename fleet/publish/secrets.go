@@ -20,15 +20,15 @@ type aged struct {
 }
 
 // noteSecrets notes which secrets of an overlay are not those that a node has now.
-func (e *editing) noteSecrets(ctx context.Context, w *work, o *spec.Overlay) error {
+func (e *editing) noteSecrets(ctx context.Context, w *Work, o *spec.Overlay) error {
 	if len(o.Secrets) == 0 || e.h.OldSecrets {
 		return nil
 	}
-	looked, err := e.Signed(ctx, w.name)
+	looked, err := e.Signed(ctx, w.Name)
 	if err != nil {
 		return err
 	}
-	accepted := func(to string) bool { return e.h.Recipients == nil || e.h.Recipients[w.name] == to }
+	accepted := func(to string) bool { return e.h.Recipients == nil || e.h.Recipients[w.Name] == to }
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	for _, s := range o.Secrets {
@@ -40,7 +40,7 @@ func (e *editing) noteSecrets(ctx context.Context, w *work, o *spec.Overlay) err
 			e.older = map[aged][]string{}
 		}
 		one := aged{s.Name, now != nil && now.To != s.To || !accepted(s.To)}
-		e.older[one] = append(e.older[one], w.name)
+		e.older[one] = append(e.older[one], w.Name)
 	}
 	return nil
 }

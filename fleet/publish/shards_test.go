@@ -40,8 +40,8 @@ func manyNodes(t testing.TB, n int) (f *fleet, written, read *atomic.Int64) {
 	f.publish(f.nodes("", "10"), Options{})
 	v, err := f.Open(t.Context(), f.policy, published.Purpose{})
 	must(t, err)
-	base := f.baseOf(v)
-	x := base.v.next()
+	r := f.Run(v)
+	x := r.Next()
 	hash := func(i int, what string) string { return digest.Of(fmt.Append(nil, i, what)) }
 	for i := range n {
 		x.Set(fmt.Sprintf("node-%06d.rack-%03d.example.org", i, i/40), spec.Published{
@@ -51,7 +51,7 @@ func manyNodes(t testing.TB, n int) (f *fleet, written, read *atomic.Int64) {
 		})
 	}
 	f.Now = f.Now.Add(time.Second)
-	_, err = (&run{base: base}).putIndex(t.Context(), f.policy.Lifetime, x, "gen-0-1", "index")
+	_, err = r.putIndex(t.Context(), f.policy.Lifetime, x, "gen-0-1", "index")
 	must(t, err)
 	if got, want := len(x.Root.Shards), index.Count(n+1); got != want {
 		t.Fatalf("%d shards, want %d", got, want)

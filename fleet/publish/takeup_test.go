@@ -43,7 +43,7 @@ func TestTakeUp(t *testing.T) {
 				f.Now = f.Now.Add(time.Minute)
 				reserved := v.State().Index.Root
 				reserved.Generation, reserved.Doing = 4, c.doing
-				must(t, (&run{base: f.baseOf(v)}).putReserved(t.Context(), f.policy.Lifetime, reserved))
+				must(t, f.Run(v).putReserved(t.Context(), f.policy.Lifetime, reserved))
 				_, err = f.Registry.PutManifest(t.Context(), oci.RepoNode, oci.MediaTypeManifest, first, "n0")
 				must(t, err)
 			}

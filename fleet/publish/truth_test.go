@@ -49,7 +49,7 @@ func newWorld(t *testing.T, seed uint64) *world {
 	t.Helper()
 	w := &world{rotated: newRotated(t, "", nil), rng: rand.New(rand.NewPCG(seed, 1)), layers: map[string]string{}, value: 10}
 	w.pool, w.releases, w.epochs, w.roots = []*ecdsa.PrivateKey{w.operator, w.fresh, newKey(t)}, []*ecdsa.PrivateKey{w.release}, []*ecdsa.PrivateKey{w.top}, []*ecdsa.PrivateKey{w.root}
-	old, now := w.layer("1", "", w.release).Digest, w.following("2")
+	old, now := w.layer("1", "", w.release).Digest, w.Following("2")
 	all := w.flip(2) // a fleet of today
 	for i := range 3 {
 		m := machine{name: fmt.Sprintf("n%d", i), follows: all || w.flip(2), chained: !w.flip(4), told: w.flip(2), disk: w.flip(2)}

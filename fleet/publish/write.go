@@ -24,81 +24,78 @@ import (
 	"github.com/caisson-os/caisson/spec"
 )
 
-// work is one node that gets a new signature.
-type work struct {
-	name       string
-	was        *spec.Published // its row so far; nil for a new node
-	match      spec.Match
-	layer      string
-	knows      []string               // features of the layer's agent
-	overlay    string                 // digest of its overlay; "" where it gets none
-	size       int64                  // of the overlay
-	doc        func() ([]byte, error) // makes the overlay each time: a fleet's are too many to hold
-	generation uint64
-	runsOn     []string    // other layers on which what is live of it may be applied
-	resigned   bool        // the generation stays, too
-	kept       bool        // the content is what the node had at some time
-	aside      bool        // the content is what the node has, paused or not: one does not go back from it
-	holds      []spec.Hold // that the row is to have
+// Work is one node that gets a new signature. Its Doc makes the overlay each time: a fleet's are
+// too many to hold.
+type Work struct {
+	Node
+	Was        *spec.Published // its row so far; nil for a new node
+	Overlay    string          // digest of its overlay; "" where it gets none
+	Size       int64           // of the overlay
+	Generation uint64
+	Kept       bool        // the content is what the node had at some time
+	Aside      bool        // the content is what the node has, paused or not: one does not go back from it
+	Holds      []spec.Hold // that the row is to have
 
+	runsOn   []string // other layers on which what is live of it may be applied
+	resigned bool     // the generation stays, too
 	signed
 }
 
 // signed is how an overlay is signed.
 type signed struct {
-	valid   *validity    // of the signatures that it joins; nil is from now on
+	Valid   *Validity    // of the signatures that it joins; nil is from now on
+	Bundles [][]byte     // by others, that stand beside them
 	by      []*sign.Once // make the signers' bundles: a fleet's are too many to hold
-	bundles [][]byte     // by others, that stand beside them
 }
 
-// validity is the time for which signatures count.
-type validity struct{ from, until time.Time }
+// Validity is the time for which signatures count.
+type Validity struct{ From, Until time.Time }
 
 // said is what is signed of a node.
-func (w *work) said(x *spec.FleetIndex) sign.Predicate {
+func (w *Work) said(x *spec.FleetIndex) sign.Predicate {
 	return sign.Predicate{
-		Fleet: x.Fleet, Node: w.name, Match: sign.Match(w.match), Layer: w.layer, Epoch: x.Epoch, Generation: w.generation,
-		IssuedAt: w.valid.from, Expires: w.valid.until, RunsOn: w.runsOn,
+		Fleet: x.Fleet, Node: w.Name, Match: sign.Match(w.Match), Layer: w.Layer, Epoch: x.Epoch, Generation: w.Generation,
+		IssuedAt: w.Valid.From, Expires: w.Valid.Until, RunsOn: w.runsOn,
 	}
 }
 
 // allBundles makes those that stand beside an overlay.
-func (w *work) allBundles(x *spec.FleetIndex) (all [][]byte, err error) {
-	all, err = sign.Each(w.by, func(s *sign.Once) ([]byte, error) { return sign.SignOverlay(s, w.overlay, w.said(x)) })
+func (w *Work) allBundles(x *spec.FleetIndex) (all [][]byte, err error) {
+	all, err = sign.Each(w.by, func(s *sign.Once) ([]byte, error) { return sign.SignOverlay(s, w.Overlay, w.said(x)) })
 	if x.Grant != nil {
 		all = append(all, x.Grant)
 	}
-	return slices.Concat(w.bundles, all), err
+	return slices.Concat(w.Bundles, all), err
 }
 
 // setDocument takes the overlay that a node gets.
-func (w *work) setDocument(doc func() ([]byte, error)) error {
+func (w *Work) setDocument(doc func() ([]byte, error)) error {
 	data, err := doc()
 	if err != nil {
 		return err
 	}
-	w.doc, w.overlay, w.size = doc, oci.Digest(data), int64(len(data))
+	w.Doc, w.Overlay, w.Size = doc, oci.Digest(data), int64(len(data))
 	return nil
 }
 
 // document returns the overlay that was given, and no other.
-func (w *work) document() ([]byte, error) {
-	doc, err := w.doc()
-	if err == nil && oci.Digest(doc) != w.overlay {
+func (w *Work) document() ([]byte, error) {
+	doc, err := w.Doc()
+	if err == nil && oci.Digest(doc) != w.Overlay {
 		err = errors.New("its overlay was made twice, and not alike: is the site changing?")
 	}
 	return doc, err
 }
 
-// setKept takes an overlay that is not made again. It is held compressed: a fleet's are many.
-func (w *work) setKept(doc []byte) error {
+// SetKept takes an overlay that is not made again. It is held compressed: a fleet's are many.
+func (w *Work) SetKept(doc []byte) error {
 	z, err := compressor()
 	if err != nil {
 		return err
 	}
 	small, size := slices.Clone(z.EncodeAll(doc, nil)), len(doc) // no larger than it is, and without doc
-	w.doc = func() ([]byte, error) { return z.DecodeAll(small, make([]byte, 0, size)) }
-	w.overlay, w.size = oci.Digest(doc), int64(size)
+	w.Doc = func() ([]byte, error) { return z.DecodeAll(small, make([]byte, 0, size)) }
+	w.Overlay, w.Size = oci.Digest(doc), int64(size)
 	return nil
 }
 
@@ -115,27 +112,27 @@ var compressor = sync.OnceValues(func() (z struct {
 })
 
 // before returns what a row says that the node had before.
-func (w *work) before() *spec.Content {
+func (w *Work) before() *spec.Content {
 	switch {
-	case w.was == nil:
+	case w.Was == nil:
 		return nil
-	case w.aside || w.was.Foreign || w.was.Overlay == w.overlay:
-		return w.was.Before
+	case w.Aside || w.Was.Foreign || w.Was.Overlay == w.Overlay:
+		return w.Was.Before
 	}
-	return rowContent(*w.was)
+	return w.Was.Content()
 }
 
-// plan lists the writes of one run: a verb fills it in, and write carries it out.
-type plan struct {
+// Plan lists the writes of one run: a verb fills it in, and write carries it out.
+type Plan struct {
+	Index  *index.Index // rows that change without a signature are set already
+	Todo   []Work
+	Rows   bool               // such rows there are: that takes a generation
+	Keys   *chain.Chain       // with a version that counts from now on; nil is none
+	Judges []published.Policy // by whose keys a node may judge, too; see Rotate
+
 	by     By
 	verb   string
-	index  *index.Index // rows that change without a signature are set already
-	todo   []work
-	rows   bool     // such rows there are: that takes a generation
 	reject []string // of fleet:current
-
-	keys   *chain.Chain       // with a version that counts from now on; nil is none
-	judges []published.Policy // by whose keys a node may judge, too; see Rotate
 
 	cut       map[string]spec.Rollout     // as they are should this be cut; nil is as they were
 	first     func(context.Context) error // as in [Options]
@@ -144,15 +141,15 @@ type plan struct {
 }
 
 // describe returns the index's note of a change.
-func (c *plan) describe(now time.Time) *spec.FleetChange {
+func (c *Plan) describe(now time.Time) *spec.FleetChange {
 	return &spec.FleetChange{Verb: c.verb, Author: c.by.Author, Reason: c.by.Reason, Commit: c.by.Commit, At: now.Unix(),
-		Published: countNew(c.todo)}
+		Published: countNew(c.Todo)}
 }
 
-// write signs and pushes, in the order that the package comment promises.
-func (r *run) write(ctx context.Context, policy published.Policy) error {
-	p, v, c := r.p, r.v, r.plan
-	if err := v.keepsAll(); err != nil {
+// Write signs and pushes, in the order that the package comment promises.
+func (r *Run) Write(ctx context.Context, policy published.Policy) error {
+	p, v, c := r.Publisher, r.State, r.Plan
+	if err := r.keepsAll(); err != nil {
 		return err
 	}
 	if c.first != nil && !p.Dry {
@@ -161,21 +158,21 @@ func (r *run) write(ctx context.Context, policy published.Policy) error {
 		}
 	}
 	p.current = v.Current
-	x := c.index
+	x := c.Index
 	if err := r.findLayers(ctx); err != nil {
 		return err
 	}
 	if err := r.passOver(ctx); err != nil {
 		return err
 	}
-	takes := c.rows || slices.ContainsFunc(c.todo, func(w work) bool { return !w.resigned }) // a generation
+	takes := c.Rows || slices.ContainsFunc(c.Todo, func(w Work) bool { return !w.resigned }) // a generation
 	if p.Dry {
 		if !takes {
-			r.result.Generation = v.Index.Root.Generation
+			r.Result.Generation = v.Index.Root.Generation
 		}
 		return r.rehearse(ctx, policy)
 	}
-	if err := p.signNodes(ctx, policy, &x.Root, c.todo, c.judges...); err != nil {
+	if err := p.signNodes(ctx, policy, &x.Root, c.Todo, c.Judges...); err != nil {
 		return err
 	}
 	place := p.Registry.Ref().String()
@@ -204,7 +201,7 @@ func (r *run) write(ctx context.Context, policy published.Policy) error {
 		x.Root.Change = c.describe(p.Now)
 	} else {
 		x.Root.Generation = max(v.Index.Root.Generation, 1)
-		r.result.Generation = x.Root.Generation
+		r.Result.Generation = x.Root.Generation
 	}
 	if err := r.pushNodes(ctx); err != nil {
 		return err
@@ -218,8 +215,8 @@ func (r *run) write(ctx context.Context, policy published.Policy) error {
 		return err
 	}
 	keys := v.Policy.Chain
-	if c.keys != nil {
-		keys = c.keys
+	if c.Keys != nil {
+		keys = c.Keys
 	}
 	if old := v.Current; keys != nil && old != nil && old.Keys > 0 && old.Keys < keys.Links()[0].Keys.Version {
 		p.Say("this makes keys known that begin anew: each of %s refuses all that is published from now on until it boots "+
@@ -240,19 +237,19 @@ func (r *run) write(ctx context.Context, policy published.Policy) error {
 }
 
 // remember notes what is published now.
-func (r *run) remember(mine published.Own, stamp, current published.Stamp) error {
-	place, x := r.p.Registry.Ref().String(), r.plan.index.Root
-	if r.own != nil {
+func (r *Run) remember(mine published.Own, stamp, current published.Stamp) error {
+	place, x := r.Publisher.Registry.Ref().String(), r.Plan.Index.Root
+	if r.Own != nil {
 		mine = published.Own{Epoch: x.Epoch, Generation: x.Generation, Digest: stamp.Digest}
 	}
-	seen, _ := r.p.Memory.At(place)
+	seen, _ := r.Publisher.Memory.At(place)
 	seen.Fleet, seen.Epoch, seen.Generation = x.Fleet, x.Epoch, x.Generation
 	seen.Index, seen.Current, seen.Own = stamp, current, mine
-	return r.p.Memory.Set(place, seen)
+	return r.Publisher.Memory.Set(place, seen)
 }
 
 // countNew counts the nodes that take the new generation.
-func countNew(todo []work) (n int) {
+func countNew(todo []Work) (n int) {
 	for _, w := range todo {
 		if !w.resigned {
 			n++
@@ -262,31 +259,31 @@ func countNew(todo []work) (n int) {
 }
 
 // added counts the nodes that had no row.
-func added(todo []work) (n int) {
+func added(todo []Work) (n int) {
 	for _, w := range todo {
-		if w.was == nil {
+		if w.Was == nil {
 			n++
 		}
 	}
 	return n
 }
 
-// forEach does f for every piece of work, several at once. The first error ends it.
-func forEach(ctx context.Context, todo []work, f func(context.Context, *work) error) error {
-	return index.Each(ctx, len(todo), func(ctx context.Context, i int) error { return index.OfNode(todo[i].name, f(ctx, &todo[i])) })
+// ForEach does f for every piece of work, several at once. The first error ends it.
+func ForEach(ctx context.Context, todo []Work, f func(context.Context, *Work) error) error {
+	return index.Each(ctx, len(todo), func(ctx context.Context, i int) error { return index.OfNode(todo[i].Name, f(ctx, &todo[i])) })
 }
 
 // signNodes signs all and asks the node's own decision about each, before the
 // first one is pushed.
-func (p *Publisher) signNodes(ctx context.Context, policy published.Policy, x *spec.FleetIndex, todo []work,
+func (p *Publisher) signNodes(ctx context.Context, policy published.Policy, x *spec.FleetIndex, todo []Work,
 	also ...published.Policy) error {
-	now := &validity{p.Now, p.Now.Add(policy.Lifetime)}
-	return forEach(ctx, todo, func(_ context.Context, w *work) error {
+	now := &Validity{p.Now, p.Now.Add(policy.Lifetime)}
+	return ForEach(ctx, todo, func(_ context.Context, w *Work) error {
 		doc, err := w.document()
 		if err != nil {
 			return err
 		}
-		w.valid = cmp.Or(w.valid, now)
+		w.Valid = cmp.Or(w.Valid, now)
 		w.by = plain.Each(p.Signers, func(s crypto.Signer) *sign.Once { return &sign.Once{By: s} })
 		bundles, err := w.allBundles(x)
 		if err != nil {
@@ -302,74 +299,74 @@ func (p *Publisher) signNodes(ctx context.Context, policy published.Policy, x *s
 	})
 }
 
-func (r *run) pushNodes(ctx context.Context) error {
-	if len(r.plan.todo) > 0 {
-		if err := r.p.Registry.PutData(ctx, oci.RepoNode, oci.Describe(oci.MediaTypeEmpty, oci.Empty)); err != nil {
+func (r *Run) pushNodes(ctx context.Context) error {
+	if len(r.Plan.Todo) > 0 {
+		if err := r.Publisher.Registry.PutData(ctx, oci.RepoNode, oci.Describe(oci.MediaTypeEmpty, oci.Empty)); err != nil {
 			return err
 		}
 	}
 	var mu sync.Mutex
-	err := forEach(ctx, r.plan.todo, func(ctx context.Context, w *work) error {
+	err := ForEach(ctx, r.Plan.Todo, func(ctx context.Context, w *Work) error {
 		done, err := r.pushNode(ctx, w)
 		if err != nil {
 			return err
 		}
 		mu.Lock()
 		defer mu.Unlock()
-		r.plan.index.Set(w.name, done)
-		r.result.add(w, done.Generation)
-		w.doc, w.signed = nil, signed{} // those of a fleet are many
-		if w.was != nil && slices.Equal(w.was.Match.MACs, w.match.MACs) && slices.Equal(w.was.Match.UUIDs, w.match.UUIDs) {
-			w.was = nil // all its tags are in use
+		r.Plan.Index.Set(w.Name, done)
+		r.Result.add(w, done.Generation)
+		w.Doc, w.signed = nil, signed{} // those of a fleet are many
+		if w.Was != nil && slices.Equal(w.Was.Match.MACs, w.Match.MACs) && slices.Equal(w.Was.Match.UUIDs, w.Match.UUIDs) {
+			w.Was = nil // all its tags are in use
 		}
 		return nil
 	})
-	r.result.sort()
+	r.Result.sort()
 	return err
 }
 
-func (r *run) pushNode(ctx context.Context, w *work) (spec.Published, error) {
+func (r *Run) pushNode(ctx context.Context, w *Work) (spec.Published, error) {
 	doc, err := w.document()
 	if err != nil {
 		return spec.Published{}, err
 	}
-	bundles, err := w.allBundles(&r.plan.index.Root)
+	bundles, err := w.allBundles(&r.Plan.Index.Root)
 	if err != nil {
 		return spec.Published{}, err
 	}
 	raw, blobs := oci.OverlayManifest(doc, bundles...)
 	for _, b := range blobs[1:] { // the first is empty, and all have it
-		if err := r.p.Registry.PutData(ctx, oci.RepoNode, b); err != nil {
+		if err := r.Publisher.Registry.PutData(ctx, oci.RepoNode, b); err != nil {
 			return spec.Published{}, err
 		}
 	}
-	manifest, err := r.p.Registry.PutManifest(ctx, oci.RepoNode, oci.MediaTypeManifest, raw,
-		append([]string{w.name}, trust.AliasTags(w.match.MACs, w.match.UUIDs)...)...)
+	manifest, err := r.Publisher.Registry.PutManifest(ctx, oci.RepoNode, oci.MediaTypeManifest, raw,
+		append([]string{w.Name}, trust.AliasTags(w.Match.MACs, w.Match.UUIDs)...)...)
 	if err != nil {
 		return spec.Published{}, err
 	}
 	return spec.Published{
-		Manifest: manifest, Overlay: w.overlay, Layer: w.layer, Generation: w.generation, Expires: w.valid.until.Unix(),
-		Match: w.match, Size: w.size, Before: w.before(), Holds: w.holds,
-		Foreign: w.was != nil && w.was.Foreign && w.was.Overlay == w.overlay,
+		Manifest: manifest, Overlay: w.Overlay, Layer: w.Layer, Generation: w.Generation, Expires: w.Valid.Until.Unix(),
+		Match: w.Match, Size: w.Size, Before: w.before(), Holds: w.Holds,
+		Foreign: w.Was != nil && w.Was.Foreign && w.Was.Overlay == w.Overlay,
 	}, nil
 }
 
 // rehearse asks the node's own decision.
-func (p *Publisher) rehearse(trusted []string, threshold int, x *spec.FleetIndex, w *work, c trust.Candidate) error {
+func (p *Publisher) rehearse(trusted []string, threshold int, x *spec.FleetIndex, w *Work, c trust.Candidate) error {
 	known := trust.Known{}
 	if p.current != nil {
 		known.Reject = p.current.Reject
 	}
 	a, err := p.AgentRules().Accept(c,
 		spec.Bootstrap{Fleet: x.Fleet, Keys: trusted, Threshold: threshold},
-		trust.Identity{Node: w.name, MACs: w.match.MACs, UUIDs: w.match.UUIDs},
+		trust.Identity{Node: w.Name, MACs: w.Match.MACs, UUIDs: w.Match.UUIDs},
 		spec.Floor{Epoch: x.Epoch}, trust.Clock{RTC: p.Now}, known)
-	if err != nil || w.layer == "" || w.resigned || w.kept {
+	if err != nil || w.Layer == "" || w.resigned || w.Kept {
 		return err
 	}
-	if err := spec.Knows(&a.Overlay, w.knows); err != nil {
-		return fmt.Errorf("layer %s: %w", w.layer, err)
+	if err := spec.Knows(&a.Overlay, w.Knows); err != nil {
+		return fmt.Errorf("layer %s: %w", w.Layer, err)
 	}
 	return nil
 }

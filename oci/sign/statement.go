@@ -270,6 +270,17 @@ func OpenReport(raw []byte) (payload []byte, key Verifier, err error) {
 	return r.Payload, key, nil
 }
 
+// SignerIDs returns the ids of the keys of some signers.
+func SignerIDs(signers []crypto.Signer) map[string]bool {
+	ids := map[string]bool{}
+	for _, s := range signers {
+		if pub, err := NewVerifier(s.Public()); err == nil {
+			ids[pub.ID()] = true
+		}
+	}
+	return ids
+}
+
 // Each has each of some signers make a statement.
 func Each[S crypto.Signer](by []S, f func(S) ([]byte, error)) (bundles [][]byte, err error) {
 	for _, s := range by {

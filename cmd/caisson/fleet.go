@@ -367,13 +367,13 @@ func (a *app) fleetReplace(ctx context.Context, x *replacing, files []string, no
 	change.Changed = change.Changed || takes
 	change.Follow(files, m)
 	if !x.dry {
+		if takes { // before the files: a service that refuses leaves them as they are
+			if err := x.at.Post(ctx, "/v1/nodes/"+url.PathEscape(node)+"/accept", x.key); err != nil {
+				return err
+			}
+		}
 		if err := change.Save(); err != nil {
 			return err
-		}
-		if takes {
-			if err := x.at.Post(ctx, "/v1/nodes/"+url.PathEscape(node)+"/accept", x.key); err != nil {
-				return cli.WithHint(fmt.Errorf("the files are written, the key is not accepted: %w", err), "run this again")
-			}
 		}
 	}
 	return a.show(change.Result, func() {

@@ -326,12 +326,16 @@ func servePages(t *testing.T, s *shelf) (at, token string) {
 	if err := h.TakeSlot(t.Context(), "default", "a", hub.Proof{}); err != nil {
 		t.Fatal(err)
 	}
-	token, err = people.AddToken("tokens", "eve", people.Operator)
-	if err == nil {
-		err = os.WriteFile("token", []byte(token), 0o600)
-	}
-	if err != nil {
-		t.Fatal(err)
+	for _, of := range []struct {
+		file, name string
+		role       people.Role
+	}{{"reader", "kim", people.Reader}, {"token", "eve", people.Operator}} {
+		if token, err = people.AddToken("tokens", of.name, of.role); err == nil {
+			err = os.WriteFile(of.file, []byte(token), 0o600)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
 	}
 	tokens, err := people.OpenTokens("tokens")
 	if err != nil {

@@ -59,6 +59,13 @@ func TestReplaceAMachine(t *testing.T) {
 	if is, err := os.ReadFile("site.yaml"); err != nil || string(is) != string(was) {
 		t.Fatalf("it is changed: %v\n%s", err, is)
 	}
+	out, err = s.run("fleet", "replace", "site.yaml", "a", "--machine", "52:54:00:00:00:11", "--report-key", id, "--at", at, "--token-file", "reader")
+	if err == nil || !strings.Contains(err.Error(), "403") {
+		t.Errorf("by a token of a reader: %v\n%s", err, out)
+	}
+	if is, err := os.ReadFile("site.yaml"); err != nil || string(is) != string(was) {
+		t.Fatalf("it is changed although the service refused: %v\n%s", err, is)
+	}
 	if out, err := ask("--machine", "52:54:00:00:00:11"); err != nil || !strings.Contains(out, "is now") {
 		t.Fatal(err, out)
 	}

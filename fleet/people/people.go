@@ -210,6 +210,9 @@ func (p *Provider) config(ctx context.Context) (oauth2.Config, *oidc.Provider, e
 	}
 	if p.known == nil {
 		known, err := oidc.NewProvider(oidc.ClientContext(context.WithoutCancel(ctx), p.http), p.o.Issuer)
+		if other := (*oidc.IssuerMismatchError)(nil); errors.As(err, &other) {
+			err = fmt.Errorf("it calls itself %q: give --oidc-issuer so, byte by byte, not %q", other.Discovered, other.Provided)
+		}
 		if p.tried = p.now(); err != nil {
 			p.failed = fmt.Errorf("ask %s for its description: %w", p.Host(), err)
 			return oauth2.Config{}, nil, p.failed

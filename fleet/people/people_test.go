@@ -88,6 +88,27 @@ func TestAPerson(t *testing.T) {
 	}
 }
 
+// TestIssuerIsComparedByteByByte: a slash at the end is another issuer, by OpenID Connect Discovery 1.0, 4.3,
+// and the error says what the provider calls itself; by that name people get there.
+func TestIssuerIsComparedByteByByte(t *testing.T) {
+	callback, _ := back(t)
+	at := oidctest.Start(t, callback)
+	own, other := at.Issuer, strings.TrimSuffix(at.Issuer, "/")
+	if other == own {
+		other += "/"
+	}
+	begin := func(issuer string) error {
+		_, _, err := New(Options{Issuer: issuer, Client: oidctest.Client, Secret: oidctest.Secret, Callback: callback, Claim: "groups"}).Begin(t.Context(), "/")
+		return err
+	}
+	if err := begin(other); err == nil || !strings.HasSuffix(err.Error(), fmt.Sprintf("it calls itself %q: give --oidc-issuer so, byte by byte, not %q", own, other)) {
+		t.Errorf("%s: %v", other, err)
+	}
+	if err := begin(own); err != nil {
+		t.Errorf("%s: %v", own, err)
+	}
+}
+
 // TestStolenProvider: a provider whose answers have no end fills no memory, and a login there is an error.
 func TestStolenProvider(t *testing.T) {
 	callback, came := back(t)

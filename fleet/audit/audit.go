@@ -29,9 +29,9 @@ const (
 	Accept  Act = "accept"  // a key for a node
 	Release Act = "release" // a slot from a node
 	Drained Act = "drained" // said that a node is
-	Login   Act = "login"   // a person came from the provider
+	Login   Act = "login"   // a person came from the provider, or who has a token opened the page
 	Token   Act = "token"   // a person was given a token that ends with the session
-	Denied  Act = "denied"  // a person came from the provider who may do nothing here
+	Denied  Act = "denied"  // one of them came who may do nothing here
 )
 
 // Row is one line of the log.

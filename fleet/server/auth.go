@@ -15,6 +15,7 @@ import (
 
 	"golang.org/x/time/rate"
 
+	"github.com/caisson-os/caisson/fleet/audit"
 	"github.com/caisson-os/caisson/fleet/people"
 	"github.com/caisson-os/caisson/fleet/query"
 	"github.com/caisson-os/caisson/internal/httpserver"
@@ -153,11 +154,21 @@ func (s *Server) login(w http.ResponseWriter, req *http.Request) {
 		http.Redirect(w, req, "/", http.StatusSeeOther)
 		return
 	}
-	if who := s.o.Tokens.Find(token); !who.Role.May(people.Reader) {
-		if token != "" && !s.limits.guess(client(req)) {
+	who, act := s.o.Tokens.Find(token), audit.Login
+	if !who.Role.May(people.Reader) {
+		if act = audit.Denied; token != "" && !s.limits.guess(client(req)) {
 			s.fail(w, http.StatusTooManyRequests, "rate", "too many wrong tokens from this address")
 			return
 		}
+	}
+	if who.Role != people.Nobody { // a token that nobody has is no one's act
+		if !s.limits.act("shown " + who.Name) {
+			s.show(w, req, http.StatusTooManyRequests, login, s.loginForm(req.PostFormValue("to"), "This token came too often: wait a minute."))
+			return
+		}
+		logins{s}.note(req, who.Name, act, string(who.Role), "from "+address(req))
+	}
+	if act == audit.Denied {
 		s.show(w, req, http.StatusForbidden, login, s.loginForm(req.PostFormValue("to"), "This token is not known here, or is none for readers."))
 		return
 	}
@@ -225,8 +236,8 @@ func (l *limits) hint(address string) bool {
 // each is verified, and what it proves is written.
 func (l *limits) slot(address string) bool { return l.take("slot "+address, 1000, 50) }
 
-// act allows a person a hundred logins or tokens at once, and then one a minute: the audit log keeps
-// each for ever.
+// act allows a person, or a token, a hundred logins or tokens at once, and then one a minute: the audit
+// log keeps each for ever.
 func (l *limits) act(who string) bool { return l.take("act "+who[:min(len(who), 300)], 100, 1.0/60) }
 
 // arrival allows an address as many reports as all nodes behind a proxy have to send,

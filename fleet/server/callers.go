@@ -48,7 +48,7 @@ func (l logins) toProvider(w http.ResponseWriter, req *http.Request) {
 	if err != nil {
 		l.s.o.Say("login: %.*v", mostSaid, err)
 		l.s.show(w, req, http.StatusBadGateway, login, l.s.loginForm(to, l.s.o.People.Provider.Host()+
-			" does not answer; the log of this service says more."))
+			" gives no login now; the log of this service says why."))
 		return
 	}
 	l.s.sessions.End(req, l.s.cookie()) // on the way back no cookie says which session the new one is in place of
@@ -87,11 +87,11 @@ func (l logins) fromProvider(w http.ResponseWriter, req *http.Request) {
 			l.s.o.Say("login: %s says nothing of %s's groups: the claim that --oidc-claim names is not there",
 				l.s.o.People.Provider.Host(), who.Name)
 		}
-		l.note(req, who, audit.Denied)
+		l.note(req, l.nameOf(who), audit.Denied, who.Subject, strings.Join(who.Groups, ", "))
 		l.s.show(w, req, http.StatusForbidden, login, l.s.loginForm(to, who.Name+" is in no group that may do anything here."))
 		return
 	}
-	l.note(req, who, audit.Login)
+	l.note(req, l.nameOf(who), audit.Login, who.Subject, strings.Join(who.Groups, ", "))
 	l.s.begin(w, people.Session{Person: &people.Caller{Name: l.nameOf(who), Role: role, Subject: who.Subject}}, l.s.o.People.Session)
 	// Another site led here, so the cookie of the session would not be sent by a redirect.
 	l.s.show(w, req, http.StatusOK, page{Title: "Logged in", text: "back.html"}, local(to))
@@ -104,10 +104,10 @@ func (l logins) nameOf(who people.Person) string {
 	return fmt.Sprintf("%s (%s) at %s", name, who.Subject, l.s.o.People.Provider.Host())
 }
 
-// note writes that somebody came from the provider. An instance that does not write says it in its log.
-func (l logins) note(req *http.Request, who people.Person, act audit.Act) {
-	if err := l.s.o.Hub.Act(req.Context(), l.nameOf(who), act, who.Subject, strings.Join(who.Groups, ", ")); err != nil {
-		l.s.o.Say("login: %s (%s) %s: not in the audit log: %v", who.Name, who.Subject, act, err)
+// note writes that somebody came. An instance that does not write says it in its log.
+func (l logins) note(req *http.Request, who string, act audit.Act, about, said string) {
+	if err := l.s.o.Hub.Act(req.Context(), who, act, about, said); err != nil {
+		l.s.o.Say("login: %s %s: not in the audit log: %v", who, act, err)
 	}
 }
 

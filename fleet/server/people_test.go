@@ -11,6 +11,7 @@ import (
 	"net/http/httptest"
 	"net/url"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -130,7 +131,7 @@ func TestPeopleAreNotFooled(t *testing.T) {
 	}
 	at.Stop()
 	s.server.o.People.Provider = people.New(people.Options{Issuer: at.Issuer, Client: oidctest.Client, Callback: s.url + BackPath, Claim: "groups"})
-	if resp, page := s.browse(person(t), "/login/provider"); resp.StatusCode != http.StatusBadGateway || !strings.Contains(page, "does not answer") {
+	if resp, page := s.browse(person(t), "/login/provider"); resp.StatusCode != http.StatusBadGateway || !strings.Contains(page, "gives no login now") {
 		t.Errorf("%d: %s", resp.StatusCode, page)
 	}
 }
@@ -187,6 +188,53 @@ func TestPeopleAreOnRecord(t *testing.T) {
 	if status, _ := s.ask("POST", "/v1/nodes/n1/accept", []byte(sign.VerifierOf(key).ID()), "Authorization", "Bearer "+token); status != http.StatusUnauthorized {
 		t.Errorf("after the session: %d", status)
 	}
+}
+
+// TestLoginsByTokenAreOnRecord: who shows a token on the page is in the log with its name and the address,
+// and so is one that may not read; a token that nobody has writes no row, nor does one without end.
+func TestLoginsByTokenAreOnRecord(t *testing.T) {
+	s := newSite(t, rowsOf("n1"), true)
+	login := func(token string) int {
+		t.Helper()
+		resp, err := person(t).PostForm(s.url+"/login", url.Values{"token": {token}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer resp.Body.Close() // only its status counts
+		return resp.StatusCode
+	}
+	for token, want := range map[string]int{
+		s.tokens[people.Operator]: http.StatusOK, s.tokens[people.Reporter]: http.StatusForbidden, people.TokenPrefix + "X": http.StatusForbidden,
+	} {
+		if is := login(token); is != want {
+			t.Errorf("%s: %d, not %d", token, is, want)
+		}
+	}
+	var got []string
+	for _, r := range s.record() {
+		got = append(got, strings.Join([]string{string(r.Act), r.Who, r.About, r.Said}, " "))
+	}
+	slices.Sort(got)
+	if want := []string{"denied a-reporter reporter from 127.0.0.1", "login a-operator operator from 127.0.0.1"}; !slices.Equal(got, want) {
+		t.Errorf("on record is %q, not %q", got, want)
+	}
+	last := 0
+	for range 110 {
+		last = login(s.tokens[people.Operator])
+	}
+	if n := len(s.record()); n != 101 || last != http.StatusTooManyRequests {
+		t.Errorf("111 logins: %d rows, the last answer is %d", n, last)
+	}
+}
+
+// record returns the rows of the audit log.
+func (s *site) record() []audit.Row {
+	s.Helper()
+	all, err := s.server.o.Hub.Log().Acts(s.Context(), 0, 1000)
+	if err != nil {
+		s.Fatal(err)
+	}
+	return all
 }
 
 // TestATokenEndsWithItsLogin: after a logout, and after another login in that browser, no token of the
@@ -442,14 +490,7 @@ func TestRowsOfAPerson(t *testing.T) {
 	s, at := peopled(t)
 	now := time.Now()
 	s.server.limits.now = func() time.Time { return now }
-	rows := func() int {
-		t.Helper()
-		all, err := s.server.o.Hub.Log().Acts(t.Context(), 0, 1000)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return len(all)
-	}
+	rows := func() int { return len(s.record()) }
 	at.Groups(map[string][]string{"id2": {"ops"}})
 	who := person(t)
 	at.LogIn(who, s.url+"/login/provider")

@@ -147,14 +147,14 @@ func (t *Tokens) read() error {
 			open = true
 			continue
 		}
-		var sum [sha256.Size]byte
 		if len(words) != 3 || !isRole(words[0]) || !tokenName.MatchString(words[1]) {
 			return fmt.Errorf("tokens: %s:%d: neither ROLE NAME SHA256 nor %q", t.name, n, reportsOpen)
 		}
-		if size, err := hex.Decode(sum[:], []byte(words[2])); err != nil || size != len(sum) || len(words[2]) != 2*len(sum) {
+		sum, err := hex.DecodeString(words[2])
+		if err != nil || len(sum) != sha256.Size {
 			return fmt.Errorf("tokens: %s:%d: no SHA-256 of a token", t.name, n)
 		}
-		known[sum] = Caller{Name: words[1], Role: Role(words[0])}
+		known[[sha256.Size]byte(sum)] = Caller{Name: words[1], Role: Role(words[0])}
 	}
 	t.known, t.open, t.stamp, t.size, t.looked = known, open, info.ModTime(), info.Size(), time.Now()
 	return nil

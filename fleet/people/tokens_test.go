@@ -166,6 +166,14 @@ func TestTokensThatAreWrong(t *testing.T) {
 			t.Errorf("%d: role %q, said %q", i, got, &said)
 		}
 	}
+	for _, sum := range []string{strings.Repeat("a", 62), strings.Repeat("a", 66), strings.Repeat("a", 200), strings.Repeat("x", 64)} {
+		if err := os.WriteFile(file, []byte("operator eve "+sum+"\n"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := OpenTokens(file); err == nil || !strings.HasSuffix(err.Error(), ":1: no SHA-256 of a token") {
+			t.Errorf("%d digits: %v", len(sum), err)
+		}
+	}
 	// What went wrong before somebody listened is said to the first who does.
 	if err := os.WriteFile(file, []byte("boss x y\n"), 0o600); err != nil {
 		t.Fatal(err)

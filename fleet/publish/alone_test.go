@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package publish
+package publish_test
 
 import (
 	"context"
@@ -16,6 +16,7 @@ import (
 	"testing"
 	"time"
 
+	. "github.com/caisson-os/caisson/fleet/publish"
 	"github.com/caisson-os/caisson/fleet/published"
 	"github.com/caisson-os/caisson/fleet/reserve"
 	"github.com/caisson-os/caisson/fleet/verify"
@@ -34,7 +35,7 @@ func (f *fleet) at(t testing.TB, ref string) *Publisher {
 	}
 	p := *f.Publisher
 	p.Registry, p.Memory, p.NewFleet, p.Now = r, nil, true, time.Now().UTC().Truncate(time.Second)
-	p.pace = &reserve.Pace{Beat: time.Second, Hold: time.Minute, Look: 200 * time.Millisecond, Dead: 3 * time.Minute}
+	SetPace(&p, reserve.Pace{Beat: time.Second, Hold: time.Minute, Look: 200 * time.Millisecond, Dead: 3 * time.Minute})
 	return &p
 }
 
@@ -172,7 +173,7 @@ func TestTimeIsTakenAfterTheWait(t *testing.T) {
 			}
 			busy := reserve.Intent{Generation: 2, At: first.Now, Nonce: "busy"}
 			if other == nil {
-				first.pace = &reserve.Pace{Beat: time.Hour, Hold: time.Nanosecond, Look: time.Second, Dead: time.Minute}
+				SetPace(first, reserve.Pace{Beat: time.Hour, Hold: time.Nanosecond, Look: time.Second, Dead: time.Minute})
 				if _, err := first.Publish(t.Context(), f.policy, f.nodes("", "2"), Options{}); !errors.Is(err, reserve.ErrLost) {
 					t.Fatal(err)
 				}
@@ -192,7 +193,7 @@ func TestTimeIsTakenAfterTheWait(t *testing.T) {
 			began := p.Now
 			// However often it looks: a clock that is an hour ahead of the registry's is refused.
 			p.Clock = func() time.Time { return began.Add(time.Duration(min(waited.Load(), 30)) * time.Minute) }
-			p.pace = &reserve.Pace{Beat: time.Minute, Hold: time.Hour, Look: time.Millisecond, Dead: 3 * time.Millisecond}
+			SetPace(p, reserve.Pace{Beat: time.Minute, Hold: time.Hour, Look: time.Millisecond, Dead: 3 * time.Millisecond})
 			p.Wait = time.Minute
 			var got, want time.Time
 			if _, err := p.Advance(t.Context(), f.policy, "roll", By{}, func(_ context.Context, f *published.Fleet) (*Step, error) {

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package publish
+package publish_test
 
 import (
 	"crypto"
 	"strings"
 	"testing"
 
+	. "github.com/caisson-os/caisson/fleet/publish"
 	"github.com/caisson-os/caisson/oci/sign"
 	"github.com/caisson-os/caisson/oci/trust"
 	"github.com/caisson-os/caisson/oci/trust/chain"
@@ -44,8 +45,8 @@ func TestBackWithoutItsLayer(t *testing.T) {
 		return b
 	}
 	b := back()
-	if len(b.todo) != 1 || b.todo[0].Name != "n0" || len(b.Stay) != 2 || !strings.HasPrefix(b.Stay["n2"], "it cannot go back: layer:"+gone) {
-		t.Errorf("%d go back, %v stay", len(b.todo), b.Stay)
+	if len(b.Todo()) != 1 || b.Todo()[0].Name != "n0" || len(b.Stay) != 2 || !strings.HasPrefix(b.Stay["n2"], "it cannot go back: layer:"+gone) {
+		t.Errorf("%d go back, %v stay", len(b.Todo()), b.Stay)
 	}
 	if b.Lost == nil || !strings.Contains(b.Lost.Error(), gone) || !strings.Contains(b.Lost.Error(), "(node n1 and 1 more)") {
 		t.Errorf("lost: %v", b.Lost)
@@ -53,8 +54,8 @@ func TestBackWithoutItsLayer(t *testing.T) {
 	if _, err := f.Refresh(t.Context(), Lists{Reject: []string{here}}); err != nil {
 		t.Fatal(err)
 	}
-	if b = back(); len(b.todo) != 0 || !strings.Contains(b.Stay["n0"], "is on the reject list") || refusal.Of(b.Lost) != "" {
-		t.Errorf("of what is rejected: %d go back, %v stay, %v", len(b.todo), b.Stay, b.Lost)
+	if b = back(); len(b.Todo()) != 0 || !strings.Contains(b.Stay["n0"], "is on the reject list") || refusal.Of(b.Lost) != "" {
+		t.Errorf("of what is rejected: %d go back, %v stay, %v", len(b.Todo()), b.Stay, b.Lost)
 	}
 }
 

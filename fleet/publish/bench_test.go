@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package publish
+package publish_test
 
 import (
 	"bytes"
@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/caisson-os/caisson/fleet/index"
+	. "github.com/caisson-os/caisson/fleet/publish"
 	"github.com/caisson-os/caisson/fleet/published"
 	"github.com/caisson-os/caisson/oci"
 	"github.com/caisson-os/caisson/oci/registry"
@@ -28,7 +29,7 @@ func many(b *testing.B, n int) []Work {
 	todo := make([]Work, n)
 	for i := range todo {
 		todo[i].Name, todo[i].Generation = fmt.Sprintf("node-%06d", i), 1
-		if err := todo[i].setDocument(func() ([]byte, error) { return numbered(i) }); err != nil {
+		if err := SetDocument(&todo[i], func() ([]byte, error) { return numbered(i) }); err != nil {
 			b.Fatal(err)
 		}
 	}
@@ -66,9 +67,9 @@ func BenchmarkSign(b *testing.B) {
 	todo := many(b, 2000)
 	for b.Loop() {
 		for i := range todo {
-			todo[i].signed = signed{}
+			todo[i].Valid = nil
 		}
-		if err := p.signNodes(context.Background(), policy, &x.Root, todo); err != nil {
+		if err := SignNodes(p, context.Background(), policy, &x.Root, todo); err != nil {
 			b.Fatal(err)
 		}
 	}
@@ -80,7 +81,7 @@ func BenchmarkPushLayout(b *testing.B) {
 	todo := many(b, 2000)
 	for b.Loop() {
 		p, policy, x := benchPublisher(b, "oci:"+b.TempDir())
-		if err := pushAll(b, p, policy, x, slices.Clone(todo)); err != nil {
+		if err := PushAll(b, p, policy, x, slices.Clone(todo)); err != nil {
 			b.Fatal(err)
 		}
 	}
@@ -103,7 +104,7 @@ func pushServer(b *testing.B, nodes int) {
 		todo := many(b, nodes)
 		p, policy, x := benchPublisher(b, fmt.Sprintf("%s/fleet-%d", addr, n))
 		began, pushed := time.Now(), slices.Clone(todo)
-		if err := pushAll(b, p, policy, x, pushed); err != nil {
+		if err := PushAll(b, p, policy, x, pushed); err != nil {
 			b.Fatal(err)
 		}
 		ours += time.Since(began)
@@ -124,7 +125,7 @@ func pushServer(b *testing.B, nodes int) {
 
 // putRaw writes what pushNode does: two requests a blob, and one a tag.
 func putRaw(ctx context.Context, repo string, w *Work) error {
-	doc, err := w.document()
+	doc, err := Document(w)
 	if err != nil {
 		return err
 	}
@@ -165,13 +166,3 @@ func putRaw(ctx context.Context, repo string, w *Work) error {
 
 // rawClient keeps a connection for each that is in hand at a time.
 var rawClient = &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 8}}
-
-func pushAll(b *testing.B, p *Publisher, policy published.Policy, x *index.Index, todo []Work) error {
-	batch, err := p.Registry.Batch()
-	if err != nil {
-		b.Fatal(err)
-	}
-	defer batch.Close() // flushed before
-	v := &published.State{Index: index.New(spec.FleetIndex{Fleet: "metal-a"})}
-	return (&Run{State: v, Publisher: p, batch: batch, Plan: &Plan{Index: x, Todo: todo}, Result: newResult(x.Root)}).Write(context.Background(), policy)
-}

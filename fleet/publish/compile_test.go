@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package publish
+package publish_test
 
 import (
 	"slices"
@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/caisson-os/caisson/builder/release"
+	. "github.com/caisson-os/caisson/fleet/publish"
 	"github.com/caisson-os/caisson/fleet/published"
 	"github.com/caisson-os/caisson/oci/trust"
 	"github.com/caisson-os/caisson/spec"
@@ -56,7 +57,7 @@ spec: {nodes: [mon], user: USER, package: prometheus, git: {url: "file:///x", br
 			t.Fatal(r.Err())
 		}
 		c.layer.Features = spec.Features()
-		err := fits(s, c.node, release.Layer{Described: trust.Described{Layer: c.layer}, Digest: "sha256:x"})
+		err := Fits(s, c.node, release.Layer{Described: trust.Described{Layer: c.layer}, Digest: "sha256:x"})
 		if c.want == "" && err != nil || c.want != "" && (err == nil || !strings.Contains(err.Error(), c.want)) {
 			t.Errorf("%s: %v, want %q", what, err, c.want)
 		}
@@ -76,7 +77,7 @@ func TestLoadersOnlyRise(t *testing.T) {
 	}{
 		{of("amd64", 5, "a"), true}, {of("arm64", 3, "b"), true}, {of("amd64", 5, "a"), true}, {of("amd64", 5, "c"), false}, {of("amd64", 4, "d"), false}, {of("amd64", 6, "e"), true},
 	} {
-		if err := r.setLoader(step.l); (err == nil) != step.good {
+		if err := SetLoader(r, step.l); (err == nil) != step.good {
 			t.Errorf("%+v: %v", step.l, err)
 		}
 	}

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package publish
+package publish_test
 
 import (
 	"encoding/base64"
@@ -11,6 +11,7 @@ import (
 	"runtime"
 	"testing"
 
+	. "github.com/caisson-os/caisson/fleet/publish"
 	"github.com/caisson-os/caisson/oci"
 	"github.com/caisson-os/caisson/oci/sign"
 	"github.com/caisson-os/caisson/spec"
@@ -32,17 +33,18 @@ func TestASignedNodeIsSmall(t *testing.T) {
 	f, x := newFleet(t), spec.FleetIndex{Fleet: "metal-a", Grant: []byte("{}")}
 	todo := make([]Work, n)
 	for i, node := range numberedNodes(n) {
-		todo[i] = Work{Node: Node{Name: node.Name}, Generation: 1, signed: signed{Bundles: [][]byte{[]byte("other")}}}
-		must(t, todo[i].setDocument(node.Doc))
+		todo[i] = Work{Node: Node{Name: node.Name}, Generation: 1}
+		todo[i].Bundles = [][]byte{[]byte("other")}
+		must(t, SetDocument(&todo[i], node.Doc))
 	}
-	must(t, f.signNodes(t.Context(), f.policy, &x, todo[:1]))
+	must(t, SignNodes(f.Publisher, t.Context(), f.policy, &x, todo[:1]))
 	before := heap()
-	must(t, f.signNodes(t.Context(), f.policy, &x, todo[1:]))
+	must(t, SignNodes(f.Publisher, t.Context(), f.policy, &x, todo[1:]))
 	if held := (heap() - before) / n; held > 400 {
 		t.Errorf("%d bytes are held of a node that is signed", held)
 	}
 	w := &todo[n-1]
-	bundles, err := w.allBundles(&x)
+	bundles, err := AllBundles(w, &x)
 	if err != nil || len(bundles) != 3 || string(bundles[0]) != "other" || string(bundles[2]) != "{}" {
 		t.Fatalf("%q, %v", bundles, err)
 	}
@@ -51,7 +53,7 @@ func TestASignedNodeIsSmall(t *testing.T) {
 		t.Errorf("%+v, %v", v, err)
 	}
 	w.Generation++
-	if _, err := w.allBundles(&x); err == nil {
+	if _, err := AllBundles(w, &x); err == nil {
 		t.Error("a bundle was made of a statement that nobody has signed")
 	}
 }
@@ -84,17 +86,17 @@ func TestADirectoryGivesAgain(t *testing.T) {
 	if held := (heap() - before) / n; held > size/4 {
 		t.Errorf("%d bytes are held of an overlay of %d", held, size)
 	}
-	if len(back.todo) != n {
-		t.Fatalf("%d nodes go back", len(back.todo))
+	if len(back.Todo()) != n {
+		t.Fatalf("%d nodes go back", len(back.Todo()))
 	}
-	for _, w := range back.todo {
-		if doc, err := w.document(); err != nil || oci.Digest(doc) != w.Was.Before.Overlay {
+	for _, w := range back.Todo() {
+		if doc, err := Document(&w); err != nil || oci.Digest(doc) != w.Was.Before.Overlay {
 			t.Errorf("node %s: %d bytes, %v", w.Name, len(doc), err)
 		}
 	}
-	w := back.todo[0]
+	w := back.Todo()[0]
 	must(t, os.WriteFile(filepath.Join(f.Registry.Ref().Layout, oci.BlobPath(w.Overlay)), make([]byte, w.Size), 0o644))
-	if _, err := w.document(); refusal.Of(err) != refusal.Digest {
+	if _, err := Document(&w); refusal.Of(err) != refusal.Digest {
 		t.Errorf("of a directory that was changed meanwhile: %v", err)
 	}
 }

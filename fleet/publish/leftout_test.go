@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package publish
+package publish_test
 
 import (
 	"errors"
@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	. "github.com/caisson-os/caisson/fleet/publish"
 	"github.com/caisson-os/caisson/fleet/published"
 	"github.com/caisson-os/caisson/fleet/verify"
 	"github.com/caisson-os/caisson/oci"
@@ -30,7 +31,7 @@ func TestCurrentOfALaterRelease(t *testing.T) {
 	}
 	f.Now = f.Now.Add(time.Minute)
 	later := addLaterKey(was.Document)
-	if _, err := f.putFleet(t.Context(), "metal-a", statement{later, []string{"current"}, oci.TypeFleet, sign.PredicateFleet, freshFor}); err != nil {
+	if _, err := PutFleet(f.Publisher, t.Context(), "metal-a", Statement(later, []string{"current"}, oci.TypeFleet, sign.PredicateFleet, FreshFor)); err != nil {
 		t.Fatal(err)
 	}
 	report, err := verify.Fleet(t.Context(), &f.Reader, f.policy, nil, false)
@@ -64,13 +65,13 @@ func TestIndexOfALaterRelease(t *testing.T) {
 				must(t, err)
 				doc := oci.Describe(oci.TypeFleetShard, addLaterKey(shard))
 				must(t, f.Registry.PutData(t.Context(), oci.RepoNode, doc))
-				root.Shards[0].Manifest, err = f.putShardManifest(t.Context(), doc.Bare(), nil)
+				root.Shards[0].Manifest, err = PutShardManifest(f.Publisher, t.Context(), doc.Bare(), nil)
 				must(t, err)
 				later, err = spec.Encode(root)
 				must(t, err)
 			}
 			f.Now = f.Now.Add(time.Minute)
-			_, err = f.putFleet(t.Context(), "metal-a", statement{later, []string{"index"}, oci.TypeFleetIndex, sign.PredicateIndex, f.policy.Lifetime})
+			_, err = PutFleet(f.Publisher, t.Context(), "metal-a", Statement(later, []string{"index"}, oci.TypeFleetIndex, sign.PredicateIndex, f.policy.Lifetime))
 			must(t, err)
 			report, err := verify.Fleet(t.Context(), &f.Reader, f.policy, nil, false)
 			if err == nil && report.OK() {
@@ -92,7 +93,7 @@ func TestPlanOfALaterRelease(t *testing.T) {
 	f := newFleet(t)
 	raw, err := spec.Encode(spec.RolloutPlan{APIVersion: spec.APIVersion, Kind: spec.KindRolloutPlan, Fleet: "metal-a", Name: "r"})
 	must(t, err)
-	digest, err := f.putFleetDocument(t.Context(), "metal-a", statement{addLaterKey(raw), []string{planTag("r")}, oci.TypeRollout, sign.PredicateRollout, planLife})
+	digest, err := PutFleetDocument(f.Publisher, t.Context(), "metal-a", Statement(addLaterKey(raw), []string{PlanTag("r")}, oci.TypeRollout, sign.PredicateRollout, PlanLife))
 	must(t, err)
 	if _, err := published.ReadPlan(t.Context(), f.Registry.Source(), "metal-a", "r", spec.Rollout{Plan: digest}); err == nil || !strings.Contains(err.Error(), "laterKey") || hintOf(err) == "" {
 		t.Errorf("%v", err)

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package publish
+package publish_test
 
 import (
 	"bytes"
@@ -19,6 +19,7 @@ import (
 
 	"github.com/caisson-os/caisson/builder/release"
 	"github.com/caisson-os/caisson/fleet/index"
+	. "github.com/caisson-os/caisson/fleet/publish"
 	"github.com/caisson-os/caisson/fleet/published"
 	"github.com/caisson-os/caisson/fleet/verify"
 	"github.com/caisson-os/caisson/oci"
@@ -406,13 +407,13 @@ func (f *fleet) cutDoing(what *spec.FleetChange, given uint64) {
 	reserved := v.State().Index.Root
 	reserved.Generation, reserved.Doing = 2, what
 	at := f.Run(v)
-	must(f.t, at.putReserved(f.t.Context(), f.policy.Lifetime, reserved))
+	must(f.t, PutReserved(at, f.t.Context(), f.policy.Lifetime, reserved))
 	node := f.nodes("", "cut")[0]
 	at.Plan = &Plan{Index: index.New(reserved)}
 	cut := []Work{{Node: Node{Name: "n0", Match: node.Match, Layer: node.Layer}, Generation: given}}
-	must(f.t, cut[0].setDocument(node.Doc))
-	must(f.t, f.signNodes(f.t.Context(), f.policy, &reserved, cut))
-	_, err = at.pushNode(f.t.Context(), &cut[0])
+	must(f.t, SetDocument(&cut[0], node.Doc))
+	must(f.t, SignNodes(f.Publisher, f.t.Context(), f.policy, &reserved, cut))
+	_, err = PushNode(at, f.t.Context(), &cut[0])
 	must(f.t, err)
 	f.mustBoot(given, "")
 }
@@ -795,7 +796,7 @@ func TestPassOverIsSure(t *testing.T) {
 			row := spec.Published{Foreign: true, Before: &spec.Content{Overlay: "what it gets"}}
 			r := p.Run(was)
 			r.Plan = &Plan{Todo: []Work{{Node: Node{Name: "n0"}, Was: &row, Overlay: "what it gets"}}}
-			err := r.passOver(t.Context())
+			err := PassOver(r, t.Context())
 			goesTo := ""
 			switch {
 			case err != nil:
@@ -822,7 +823,7 @@ func TestWhatIsKeptIsSmall(t *testing.T) {
 		t.Errorf("64 MiB are kept in %d MiB", grown>>20)
 	}
 	for i := range todo {
-		if doc, err := todo[i].document(); err != nil || len(doc) != 1<<20 || doc[1<<19] != 'a'+byte(i%26) {
+		if doc, err := Document(&todo[i]); err != nil || len(doc) != 1<<20 || doc[1<<19] != 'a'+byte(i%26) {
 			t.Errorf("overlay %d: %d bytes, %v", i, len(doc), err)
 		}
 	}

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package publish
+package publish_test
 
 import (
 	"testing"
 
+	. "github.com/caisson-os/caisson/fleet/publish"
 	"github.com/caisson-os/caisson/spec/refusal"
 )
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package publish
+package publish_test
 
 import (
 	"context"
@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/caisson-os/caisson/builder/release"
+	. "github.com/caisson-os/caisson/fleet/publish"
 	"github.com/caisson-os/caisson/fleet/published"
 	"github.com/caisson-os/caisson/oci"
 	"github.com/caisson-os/caisson/oci/sign"
@@ -222,8 +223,8 @@ func TestAThiefsCurrentIsNotTakenUp(t *testing.T) {
 	must(t, err)
 	forger := *thief // with the key that was revoked
 	forger.Now = r.Now.Add(time.Hour)
-	_, err = forger.putFleet(t.Context(), "metal-a", statement{encoded(t, spec.Fleet{APIVersion: spec.APIVersion, Kind: spec.KindFleet, Fleet: "metal-a",
-		Minimum: spec.Floor{Epoch: x.Epoch, Generation: 1}, KeysVersion: 1}), []string{"current"}, oci.TypeFleet, sign.PredicateFleet, freshFor})
+	_, err = PutFleet(&forger, t.Context(), "metal-a", Statement(encoded(t, spec.Fleet{APIVersion: spec.APIVersion, Kind: spec.KindFleet, Fleet: "metal-a",
+		Minimum: spec.Floor{Epoch: x.Epoch, Generation: 1}, KeysVersion: 1}), []string{"current"}, oci.TypeFleet, sign.PredicateFleet, FreshFor))
 	must(t, err)
 	r.Now = forger.Now.Add(time.Minute)
 	if err := r.goOn(t.Context(), r.Signers, func(*published.Policy, *Rotation) {}); !refusal.OfKeys(err) {

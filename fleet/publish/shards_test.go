@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package publish
+package publish_test
 
 import (
 	"fmt"
@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/caisson-os/caisson/fleet/index"
+	. "github.com/caisson-os/caisson/fleet/publish"
 	"github.com/caisson-os/caisson/fleet/published"
 	"github.com/caisson-os/caisson/internal/digest"
 	"github.com/caisson-os/caisson/oci"
@@ -51,7 +52,7 @@ func manyNodes(t testing.TB, n int) (f *fleet, written, read *atomic.Int64) {
 		})
 	}
 	f.Now = f.Now.Add(time.Second)
-	_, err = r.putIndex(t.Context(), f.policy.Lifetime, x, "gen-0-1", "index")
+	_, err = PutIndex(r, t.Context(), f.policy.Lifetime, x, "gen-0-1", "index")
 	must(t, err)
 	if got, want := len(x.Root.Shards), index.Count(n+1); got != want {
 		t.Fatalf("%d shards, want %d", got, want)
@@ -209,7 +210,7 @@ func TestALostOverlayStopsNothing(t *testing.T) {
 	row, _, err := v.Row(t.Context(), "n0")
 	must(t, err)
 	row.Before = &spec.Content{Overlay: digest.Of([]byte("lost")), Size: 4}
-	if _, err := p.putShard(t.Context(), spec.FleetShard{APIVersion: spec.APIVersion, Kind: spec.KindFleetShard, Fleet: "metal-a", Nodes: index.Rows{"n0": row}}); err != nil {
+	if _, err := PutShard(p, t.Context(), spec.FleetShard{APIVersion: spec.APIVersion, Kind: spec.KindFleetShard, Fleet: "metal-a", Nodes: index.Rows{"n0": row}}); err != nil {
 		t.Error(err)
 	}
 }

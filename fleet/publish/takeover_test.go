@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package publish
+package publish_test
 
 import (
 	"bytes"
@@ -24,6 +24,7 @@ import (
 	"testing"
 	"time"
 
+	. "github.com/caisson-os/caisson/fleet/publish"
 	"github.com/caisson-os/caisson/fleet/published"
 	"github.com/caisson-os/caisson/fleet/reserve"
 	"github.com/caisson-os/caisson/fleet/verify"
@@ -73,7 +74,8 @@ func publishAs(text string) error {
 		return err
 	}
 	p := &Publisher{Reader: published.Reader{Registry: r, Signers: []crypto.Signer{keys[0]}, Now: time.Now().UTC().Truncate(time.Second), NewFleet: true, Say: func(format string, args ...any) { fmt.Printf(format+"\n", args...) }},
-		Author: "eve@host", pace: &reserve.Pace{Beat: o.Beat, Hold: o.Hold, Look: time.Second, Dead: time.Minute}}
+		Author: "eve@host"}
+	SetPace(p, reserve.Pace{Beat: o.Beat, Hold: o.Hold, Look: time.Second, Dead: time.Minute})
 	policy := published.Policy{Fleet: "metal-a", Threshold: 1, Lifetime: 30 * 24 * time.Hour,
 		Operator: []sign.Verifier{sign.VerifierOf(keys[0])}, Release: []sign.Verifier{sign.VerifierOf(keys[1])}}
 	result, err := p.Publish(context.Background(), policy, (&fleet{}).nodes("", o.Value), Options{})
@@ -108,7 +110,7 @@ func (f *fleet) process(t *testing.T, ref, value string, beat, hold time.Duratio
 // waiting returns a publisher that counts another as dead soon.
 func (f *fleet) waiting(t *testing.T, ref string, dead time.Duration) *Publisher {
 	p := f.at(t, ref)
-	p.pace = &reserve.Pace{Beat: dead / 10, Hold: dead / 2, Look: dead / 20, Dead: dead}
+	SetPace(p, reserve.Pace{Beat: dead / 10, Hold: dead / 2, Look: dead / 20, Dead: dead})
 	return p
 }
 
@@ -138,7 +140,7 @@ func begun(t *testing.T, backend, moment string) (f *fleet, prefix string, dead 
 func (f *fleet) takes(t *testing.T, at string, dead time.Duration) {
 	t.Helper()
 	p := f.at(t, at)
-	p.pace = &reserve.Pace{Beat: 30 * time.Second, Hold: 5 * time.Minute, Look: dead / 3, Dead: dead}
+	SetPace(p, reserve.Pace{Beat: 30 * time.Second, Hold: 5 * time.Minute, Look: dead / 3, Dead: dead})
 	r, err := p.Publish(t.Context(), f.policy, f.nodes("", "3"), Options{})
 	if err != nil || r.Generation != 3 {
 		t.Fatalf("in its place: %+v, %v", r, err)
@@ -277,7 +279,7 @@ func TestLostReservationStays(t *testing.T) {
 	servers(t, func(t *testing.T, backend string) {
 		f := newFleet(t)
 		p := f.at(t, backend+"/metal-a")
-		p.pace = &reserve.Pace{Beat: time.Hour, Hold: time.Nanosecond, Look: time.Second, Dead: time.Minute}
+		SetPace(p, reserve.Pace{Beat: time.Hour, Hold: time.Nanosecond, Look: time.Second, Dead: time.Minute})
 		if _, err := p.Publish(t.Context(), f.policy, f.nodes("", "1"), Options{}); !errors.Is(err, reserve.ErrLost) {
 			t.Fatalf("without a renewal: %v", err)
 		}
@@ -285,7 +287,7 @@ func TestLostReservationStays(t *testing.T) {
 		if err != nil || len(tags) != 1 {
 			t.Fatalf("reservations that stayed: %q, %v", tags, err)
 		}
-		if s, err := p.reserver().Standing(t.Context()); err != nil || len(s) != 1 || !s[0].Renewed || s[0].Reserves != 1 {
+		if s, err := Reserver(p).Standing(t.Context()); err != nil || len(s) != 1 || !s[0].Renewed || s[0].Reserves != 1 {
 			t.Errorf("others find %+v, %v", s, err)
 		}
 	})

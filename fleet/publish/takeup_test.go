@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package publish
+package publish_test
 
 import (
 	"slices"
@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	. "github.com/caisson-os/caisson/fleet/publish"
 	"github.com/caisson-os/caisson/fleet/published"
 	"github.com/caisson-os/caisson/oci"
 	"github.com/caisson-os/caisson/spec"
@@ -43,7 +44,7 @@ func TestTakeUp(t *testing.T) {
 				f.Now = f.Now.Add(time.Minute)
 				reserved := v.State().Index.Root
 				reserved.Generation, reserved.Doing = 4, c.doing
-				must(t, f.Run(v).putReserved(t.Context(), f.policy.Lifetime, reserved))
+				must(t, PutReserved(f.Run(v), t.Context(), f.policy.Lifetime, reserved))
 				_, err = f.Registry.PutManifest(t.Context(), oci.RepoNode, oci.MediaTypeManifest, first, "n0")
 				must(t, err)
 			}

@@ -4,10 +4,12 @@ package main
 
 import (
 	"fmt"
+	"io"
 	"strings"
 	"testing"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 )
 
 // TestTakes: arguments are what a line of usage has.
@@ -29,5 +31,29 @@ func TestTakes(t *testing.T) {
 		if got := fmt.Sprint(err); got != c.want && (err != nil || c.want != "") {
 			t.Errorf("%s: %q: %v", c.usage, c.args, err)
 		}
+	}
+}
+
+// TestUsageHasWhatIsRequired: a flag that a verb does not do without stands in its line of usage, which is the
+// hint of a call without it.
+func TestUsageHasWhatIsRequired(t *testing.T) {
+	required := 0
+	var look func(c *cobra.Command)
+	look = func(c *cobra.Command) {
+		c.Flags().VisitAll(func(f *pflag.Flag) {
+			if _, must := f.Annotations[cobra.BashCompOneRequiredFlag]; must {
+				required++
+				if !strings.Contains(c.UseLine(), "--"+f.Name+" ") {
+					t.Errorf("%q has no --%s", c.UseLine(), f.Name)
+				}
+			}
+		})
+		for _, sub := range c.Commands() {
+			look(sub)
+		}
+	}
+	look(newApp(io.Discard, io.Discard).root())
+	if required < 10 {
+		t.Errorf("%d flags are required: are they found?", required)
 	}
 }

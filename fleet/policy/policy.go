@@ -109,7 +109,9 @@ func Names(files []string) (map[string]string, error) {
 func Versions(s *site.Site) (p published.Policy, err error) {
 	p.Fleet = s.Name()
 	if name := s.Trust().Chain; name != "" {
-		p.Chain, err = chain.ReadFile(name)
+		if p.Chain, err = chain.ReadFile(name); err != nil {
+			err = cli.WithHint(err, "put back the last version of the file, from version control or from who publishes")
+		}
 	}
 	return p, err
 }
@@ -196,6 +198,8 @@ func unread(s *site.Site, role string, f site.File, named bool, err error) repor
 		if !named {
 			p.Severity, p.Message = report.Warning, "the site names no "+role+" key, and "+f.Name+" is not there"
 		}
+	case errors.Is(err, fs.ErrPermission):
+		p.Hint = "let this user read it: a public key is no secret"
 	default:
 		p.Hint = cmp.Or(cli.HintOf(err), p.Hint)
 	}

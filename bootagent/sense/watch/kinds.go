@@ -124,7 +124,7 @@ func (w *Watch) hear(signals <-chan *dbus.Signal) {
 			<-signals
 		}
 		w.mutex.Lock()
-		w.hint(w.kindsOf(item.DBus), false, false)
+		w.news.hint(w.kindsOf(item.DBus), false, false)
 		w.mutex.Unlock()
 	}
 }

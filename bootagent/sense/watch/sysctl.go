@@ -61,7 +61,7 @@ func (s *writes) drain() (kinds []string, lost bool) {
 		who := s.who(e)
 		if e.Protected {
 			if !ownProgram(e) { // a verb is exempt while it is at work
-				w.noteRefused(spec.RefusedWrite{Key: e.Key, Value: strings.TrimSpace(e.Value), Rival: who, Count: 1,
+				w.news.refuse(spec.RefusedWrite{Key: e.Key, Value: strings.TrimSpace(e.Value), Rival: who, Count: 1,
 					At: time.Now().UTC().Truncate(time.Second)})
 			}
 			continue
@@ -75,15 +75,15 @@ func (s *writes) drain() (kinds []string, lost bool) {
 	}
 }
 
-// noteRefused keeps the events of writes that the kernel has refused; the mutex is held.
-func (w *Watch) noteRefused(r spec.RefusedWrite) {
-	i := slices.IndexFunc(w.refused, func(o spec.RefusedWrite) bool { return o.Key == r.Key && o.Rival == r.Rival })
+// refuse keeps the events of writes that the kernel has refused.
+func (n *news) refuse(r spec.RefusedWrite) {
+	i := slices.IndexFunc(n.refused, func(o spec.RefusedWrite) bool { return o.Key == r.Key && o.Rival == r.Rival })
 	switch {
 	case i >= 0:
-		r.Count += w.refused[i].Count
-		w.refused[i] = r
-	case len(w.refused) < maxRefused:
-		w.refused = append(w.refused, r)
+		r.Count += n.refused[i].Count
+		n.refused[i] = r
+	case len(n.refused) < maxRefused:
+		n.refused = append(n.refused, r)
 	}
 }
 

@@ -48,25 +48,30 @@ type Watch struct {
 	systemd bool // it runs
 	kinds   []item.Hint
 
-	mutex   sync.Mutex
+	mutex   sync.Mutex        // of what follows up to said
 	sources map[string]source // by name, those that work
 	units   *units
-	hinted  map[string]bool
-	all     bool
-	refused []spec.RefusedWrite
+	news    news
 	rivals  map[string]rival
 	said    map[string]string
 
 	epoll, stop int
-	ready       chan struct{}
 	done        chan struct{}
+}
+
+// news holds what sources have told since it was taken last, under the mutex of the watch.
+type news struct {
+	hinted  map[string]bool
+	all     bool
+	refused []spec.RefusedWrite
+	ready   chan struct{}
 }
 
 // Start begins to watch; what is decided by [Watch.Follow]. The caller closes it.
 func Start(root string, systemd bool, kinds []item.Hint, say func(format string, args ...any)) (*Watch, error) {
-	w := &Watch{root: root, systemd: systemd, kinds: kinds, say: say, sources: map[string]source{}, hinted: map[string]bool{},
-		rivals: map[string]rival{}, said: map[string]string{},
-		ready: make(chan struct{}, 1), done: make(chan struct{})}
+	w := &Watch{root: root, systemd: systemd, kinds: kinds, say: say, sources: map[string]source{},
+		news: news{hinted: map[string]bool{}, ready: make(chan struct{}, 1)}, rivals: map[string]rival{}, said: map[string]string{},
+		done: make(chan struct{})}
 	var err error
 	if w.epoll, err = unix.EpollCreate1(unix.EPOLL_CLOEXEC); err != nil {
 		return nil, err
@@ -154,31 +159,30 @@ func (w *Watch) drain(fd int) {
 	defer w.mutex.Unlock()
 	for _, s := range w.sources {
 		if s.fd() == fd {
-			known := len(w.refused)
+			known := len(w.news.refused)
 			kinds, lost := s.drain()
-			w.hint(kinds, lost, len(w.refused) > known)
+			w.news.hint(kinds, lost, len(w.news.refused) > known)
 			return
 		}
 	}
 }
 
-// hint notes kinds to look at, and that there may be news of writes that were refused;
-// the mutex is held.
-func (w *Watch) hint(kinds []string, lost, refused bool) {
+// hint notes kinds to look at, and that there may be news of writes that were refused.
+func (n *news) hint(kinds []string, lost, refused bool) {
 	for _, k := range kinds {
-		w.hinted[k] = true
+		n.hinted[k] = true
 	}
-	w.all = w.all || lost
+	n.all = n.all || lost
 	if len(kinds) > 0 || lost || refused {
 		select {
-		case w.ready <- struct{}{}:
+		case n.ready <- struct{}{}:
 		default: // it was said, and nobody has come yet
 		}
 	}
 }
 
 // Ready has a value when there are hints.
-func (w *Watch) Ready() <-chan struct{} { return w.ready }
+func (w *Watch) Ready() <-chan struct{} { return w.news.ready }
 
 // Hints holds the hints that came in since they were taken last.
 type Hints struct {
@@ -191,9 +195,10 @@ type Hints struct {
 func (w *Watch) Take() Hints {
 	w.mutex.Lock()
 	defer w.mutex.Unlock()
-	h := Hints{Kinds: slices.Sorted(maps.Keys(w.hinted)), All: w.all, Refused: w.refused}
-	clear(w.hinted)
-	w.all, w.refused = false, nil
+	n := &w.news
+	h := Hints{Kinds: slices.Sorted(maps.Keys(n.hinted)), All: n.all, Refused: n.refused}
+	clear(n.hinted)
+	n.all, n.refused = false, nil
 	return h
 }
 

@@ -51,9 +51,7 @@ type Site struct {
 	parts       override.Parts // as module.All
 	services    service.Services
 
-	maintenance maintenance.Maintenance
-	realtime    override.Realtime
-	dated
+	operations
 	rollouts []waves.Rollout
 	health   waves.HealthChecks
 
@@ -62,10 +60,12 @@ type Site struct {
 	encoder encoder
 }
 
-// dated holds the windows and schedules of a site at a date.
-type dated struct {
-	expanded *maintenance.Expanded // nil when the site was read without a date
-	date     time.Time
+// operations are what nodes do over time, and at a date.
+type operations struct {
+	maintenance maintenance.Maintenance
+	realtime    override.Realtime
+	expanded    *maintenance.Expanded // nil when the site was read without a date
+	date        time.Time
 }
 
 // Parse is [ParseAt] without a date: what a site with maintenance sends to nodes
@@ -206,11 +206,11 @@ func (s *Site) Windows(node string) ([]calendar.Window, error) {
 }
 
 // NeverOpen returns the names of windows that nodes wait for in vain.
-func (s *Site) NeverOpen() []string {
-	if s.expanded == nil {
+func (o *operations) NeverOpen() []string {
+	if o.expanded == nil {
 		return nil
 	}
-	return s.expanded.NeverOpen()
+	return o.expanded.NeverOpen()
 }
 
 // makeParts takes the modules' values and overrides apart.

@@ -43,8 +43,8 @@ func (n *drilled) look(t *testing.T, r *registry.Registry, reject []string) erro
 	if err := n.follow.Walk(t.Context(), r.Source(), func(chain.Link) error { return nil }); err != nil {
 		return err
 	}
-	a, err := trust.All().Accept(c, chain.With(spec.Bootstrap{Fleet: "metal"}, n.follow.Newest().Keys), trust.Identity{Node: n.name}, n.floor,
-		trust.Clock{RTC: time.Now()}, trust.Known{Reject: reject})
+	a, err := trust.All().Accept(c, chain.With(spec.Bootstrap{Fleet: "metal"}, n.follow.Newest().Keys), trust.Identity{Node: n.name},
+		trust.Clock{RTC: time.Now()}, trust.Known{Floor: n.floor, Reject: reject})
 	if err != nil {
 		return err
 	}

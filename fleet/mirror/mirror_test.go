@@ -125,7 +125,7 @@ func (s *source) boots(at string, walks bool) (lost map[string]error) {
 		name := fmt.Sprintf("n%d", i)
 		candidate, err := trust.Overlay(s.t.Context(), reg.Source(), []string{name}, "")
 		if err == nil {
-			_, err = trust.All().Accept(candidate, c.Bootstrap(spec.Bootstrap{Fleet: "metal-a"}), trust.Identity{Node: name}, spec.Floor{}, trust.Clock{RTC: s.Now}, trust.Known{})
+			_, err = trust.All().Accept(candidate, c.Bootstrap(spec.Bootstrap{Fleet: "metal-a"}), trust.Identity{Node: name}, trust.Clock{RTC: s.Now}, trust.Known{})
 		}
 		if err != nil {
 			lost[name] = err

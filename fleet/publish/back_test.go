@@ -86,13 +86,13 @@ func TestRotateEpoch(t *testing.T) {
 	must(t, err)
 	b := chain.With(spec.Bootstrap{Fleet: r.policy.Fleet}, c2.Newest().Keys)
 	id := trust.Identity{Node: "n0", MACs: []string{"52:54:00:00:00:00"}}
-	accepted, err := trust.All().Accept(candidate, b, id, spec.Floor{}, trust.Clock{RTC: r.Now}, trust.Known{})
+	accepted, err := trust.All().Accept(candidate, b, id, trust.Clock{RTC: r.Now}, trust.Known{})
 	must(t, err)
 	if accepted.Floor.Epoch != 3 {
 		t.Errorf("epoch %d", accepted.Floor.Epoch)
 	}
 	b.EpochKeys = sign.PEMs([]sign.Verifier{sign.VerifierOf(newKey(t))})
-	if _, err := trust.All().Accept(candidate, b, id, spec.Floor{}, trust.Clock{RTC: r.Now}, trust.Known{}); refusal.Of(err) == "" {
+	if _, err := trust.All().Accept(candidate, b, id, trust.Clock{RTC: r.Now}, trust.Known{}); refusal.Of(err) == "" {
 		t.Errorf("a node takes the epoch by a key that it does not know: %v", err)
 	}
 }

@@ -29,7 +29,7 @@ func (f *fleet) diskless() *trust.Accepted {
 	must(f.t, err)
 	state, err := trust.AcceptFleet(current, b, spec.Floor{}, 0, trust.Clock{RTC: f.Now})
 	must(f.t, err)
-	a, err := trust.All().Accept(overlay, b, id, spec.Floor{}, trust.Clock{RTC: f.Now}, trust.Known{Fleet: state})
+	a, err := trust.All().Accept(overlay, b, id, trust.Clock{RTC: f.Now}, trust.Known{Fleet: state})
 	must(f.t, err)
 	return a
 }

@@ -241,7 +241,7 @@ func (f *fleet) bootOn(layer string) (*trust.Accepted, error) {
 		return nil, err
 	}
 	b := spec.Bootstrap{Fleet: "metal-a", Keys: sign.PEMs(f.policy.Operator), Threshold: f.policy.Threshold, EpochKeys: sign.PEMs([]sign.Verifier{sign.VerifierOf(f.top)})}
-	a, err := f.AgentRules().Accept(c, b, id, f.floor, trust.Clock{RTC: f.Now}, trust.Known{On: layer})
+	a, err := f.AgentRules().Accept(c, b, id, trust.Clock{RTC: f.Now}, trust.Known{Floor: f.floor, On: layer})
 	if err == nil {
 		f.floor = a.Floor
 	}

@@ -90,7 +90,7 @@ func (r *rotated) boots() error {
 		// when a new one is published between the two.
 		for _, k := range []spec.Keys{c.Newest().Keys, c.Links()[0].Keys} {
 			b := chain.With(spec.Bootstrap{Fleet: r.policy.Fleet}, k)
-			if _, err := trust.All().Accept(candidate, b, trust.Identity{Node: name, MACs: []string{fmt.Sprintf("52:54:00:00:00:%02x", i)}}, spec.Floor{}, trust.Clock{RTC: r.Now}, trust.Known{}); err != nil {
+			if _, err := trust.All().Accept(candidate, b, trust.Identity{Node: name, MACs: []string{fmt.Sprintf("52:54:00:00:00:%02x", i)}}, trust.Clock{RTC: r.Now}, trust.Known{}); err != nil {
 				return fmt.Errorf("node %s, which knows version %d: %w", name, k.Version, err)
 			}
 		}

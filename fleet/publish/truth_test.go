@@ -218,7 +218,7 @@ func (w *world) refuses(m machine, k spec.Keys, floor spec.Floor) error {
 	clock := trust.Clock{RTC: w.Now}
 	overlay, err := trust.Overlay(ctx, src, []string{m.name}, "")
 	must(w.t, err)
-	a, err := trust.All().Accept(overlay, b, trust.Identity{Node: m.name, MACs: []string{"52:54:00:00:00:0" + m.name[1:]}}, floor, clock, trust.Known{})
+	a, err := trust.All().Accept(overlay, b, trust.Identity{Node: m.name, MACs: []string{"52:54:00:00:00:0" + m.name[1:]}}, clock, trust.Known{Floor: floor})
 	if err != nil {
 		return err
 	}
@@ -383,7 +383,7 @@ func (w *world) refusesOverlay(m machine, k spec.Keys) error {
 	c, err := trust.Overlay(w.t.Context(), w.Registry.Source(), []string{m.name}, "")
 	must(w.t, err)
 	_, err = trust.All().Accept(c, chain.With(spec.Bootstrap{Fleet: w.policy.Fleet}, k), trust.Identity{Node: m.name, MACs: []string{"52:54:00:00:00:0" + m.name[1:]}},
-		spec.Floor{Epoch: w.epoch()}, trust.Clock{RTC: w.Now}, trust.Known{})
+		trust.Clock{RTC: w.Now}, trust.Known{Floor: spec.Floor{Epoch: w.epoch()}})
 	return err
 }
 

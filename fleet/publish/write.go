@@ -354,14 +354,13 @@ func (r *Run) pushNode(ctx context.Context, w *Work) (spec.Published, error) {
 
 // rehearse asks the node's own decision.
 func (p *Publisher) rehearse(trusted []string, threshold int, x *spec.FleetIndex, w *Work, c trust.Candidate) error {
-	known := trust.Known{}
+	known := trust.Known{Floor: spec.Floor{Epoch: x.Epoch}}
 	if p.current != nil {
 		known.Reject = p.current.Reject
 	}
 	a, err := p.AgentRules().Accept(c,
 		spec.Bootstrap{Fleet: x.Fleet, Keys: trusted, Threshold: threshold},
-		trust.Identity{Node: w.Name, MACs: w.Match.MACs, UUIDs: w.Match.UUIDs},
-		spec.Floor{Epoch: x.Epoch}, trust.Clock{RTC: p.Now}, known)
+		trust.Identity{Node: w.Name, MACs: w.Match.MACs, UUIDs: w.Match.UUIDs}, trust.Clock{RTC: p.Now}, known)
 	if err != nil || w.Layer == "" || w.resigned || w.Kept {
 		return err
 	}

@@ -296,6 +296,6 @@ func overlayParses(l *Signed) error {
 func overlayIsAccepted(l *Signed) (err error) {
 	l.Accepted, err = l.agent.Accept(l.Candidate, l.policy.bootstrap(),
 		trust.Identity{Node: l.name, MACs: l.Overlay.Match.MACs, UUIDs: l.Overlay.Match.UUIDs},
-		spec.Floor{Epoch: l.index.Epoch}, trust.Clock{RTC: l.now}, trust.Known{})
+		trust.Clock{RTC: l.now}, trust.Known{Floor: spec.Floor{Epoch: l.index.Epoch}})
 	return err
 }

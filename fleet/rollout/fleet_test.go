@@ -207,7 +207,7 @@ func (n *node) look(f *fleet, manifest string) {
 	if manifest != n.manifest && n.waits == "" {
 		c, err := trust.Overlay(f.t.Context(), f.p.Registry.Source(), []string{n.name}, "")
 		must(f.t, err)
-		a, err := trust.All().Accept(c, f.obeys, trust.Identity{Node: n.name}, n.floor, trust.Clock{RTC: f.now}, trust.Known{})
+		a, err := trust.All().Accept(c, f.obeys, trust.Identity{Node: n.name}, trust.Clock{RTC: f.now}, trust.Known{Floor: n.floor})
 		if err != nil {
 			f.t.Fatalf("node %s refuses what is published for it: %v", n.name, err)
 		}

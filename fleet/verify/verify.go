@@ -272,7 +272,7 @@ func (r *verifying) viewAsNode(ctx context.Context, name string) (*trust.Accepte
 	a, err := r.in.AgentRules().Accept(c, spec.Bootstrap{Fleet: v.Index.Root.Fleet, Keys: sign.PEMs(v.Policy.Operator),
 		Threshold: v.Policy.Threshold},
 		trust.Identity{Node: name, MACs: o.Match.MACs, UUIDs: o.Match.UUIDs},
-		spec.Floor{Epoch: v.Index.Root.Epoch}, trust.Clock{RTC: r.in.Now}, trust.Known{Fleet: v.Current})
+		trust.Clock{RTC: r.in.Now}, trust.Known{Floor: spec.Floor{Epoch: v.Index.Root.Epoch}, Fleet: v.Current})
 	if err != nil {
 		return nil, err
 	}

@@ -8,7 +8,7 @@
 //  1. [Overlay] finds a candidate by the names of the machine. Nothing in a
 //     candidate counts yet.
 //  2. [Accept] decides. It is pure: the same candidate, bootstrap, machine,
-//     floor, clock and knowledge give the same answer, and it writes nothing.
+//     clock and knowledge give the same answer, and it writes nothing.
 //  3. The caller persists Accepted.Floor, the date where it is credible, and the
 //     candidate itself ([Candidate.Save]), fsynced, BEFORE anything of the overlay
 //     acts, be it a fetched layer that is stacked or a single sysctl. Else a power
@@ -43,9 +43,10 @@ import (
 	"github.com/caisson-os/caisson/spec/refusal"
 )
 
-// Known holds the node's memory besides its floor, and what it has learned. The zero
-// value is that of a new node.
+// Known holds the node's memory, and what it has learned. The zero value is that of a
+// new node.
 type Known struct {
+	Floor   spec.Floor  // the highest that was accepted: what is below it is refused
 	Overlay string      // digest of the overlay that was accepted at the floor
 	On      string      // digest of the layer on which the overlay is to act; "" is the one that it names
 	Reject  []string    // digests of overlays and layers that must not run
@@ -72,7 +73,6 @@ type decision struct {
 	candidate Candidate
 	bootstrap spec.Bootstrap
 	id        Identity
-	floor     spec.Floor
 	clock     Clock
 	known     Known
 	coreOnly  bool // the sections are another agent's concern
@@ -207,15 +207,15 @@ func (r Rules) On(c Clock) Clock {
 
 // Accept decides whether the machine id becomes what the candidate says. The
 // checks run in order and the first refusal is the answer. It writes nothing.
-func (r Rules) Accept(c Candidate, b spec.Bootstrap, id Identity, floor spec.Floor, clock Clock, known Known) (*Accepted, error) {
-	return r.decide(&decision{candidate: c, bootstrap: b, id: id, floor: floor, clock: r.On(clock), known: known})
+func (r Rules) Accept(c Candidate, b spec.Bootstrap, id Identity, clock Clock, known Known) (*Accepted, error) {
+	return r.decide(&decision{candidate: c, bootstrap: b, id: id, clock: r.On(clock), known: known})
 }
 
 // AcceptCore is Accept for a loader, which brings a root to life and leaves its
 // sections to the agent in that root, of whatever release that is. Sections that
 // this release can read are in the result, too.
-func (r Rules) AcceptCore(c Candidate, b spec.Bootstrap, id Identity, floor spec.Floor, clock Clock, known Known) (*Accepted, error) {
-	return r.decide(&decision{candidate: c, bootstrap: b, id: id, floor: floor, clock: r.On(clock), known: known, coreOnly: true})
+func (r Rules) AcceptCore(c Candidate, b spec.Bootstrap, id Identity, clock Clock, known Known) (*Accepted, error) {
+	return r.decide(&decision{candidate: c, bootstrap: b, id: id, clock: r.On(clock), known: known, coreOnly: true})
 }
 
 // AcceptFleet decides whether a candidate from [Current] may act. floor is the

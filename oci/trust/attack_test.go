@@ -70,7 +70,7 @@ func (n *node) bootstrap() spec.Bootstrap {
 
 func (n *node) decision(c Candidate, fresh *FleetState) *decision {
 	m := n.w.Node
-	known := Known{Fleet: fresh, Overlay: map[string]string{"same": n.w.OverlayDigest, "other": oci.Digest([]byte("other"))}[m.AtFloor]}
+	known := Known{Floor: spec.Floor{Epoch: m.Floor[0], Generation: m.Floor[1]}, Fleet: fresh, Overlay: map[string]string{"same": n.w.OverlayDigest, "other": oci.Digest([]byte("other"))}[m.AtFloor]}
 	if known.On = m.On; m.On == "layer" {
 		known.On = n.w.LayerDigest
 	}
@@ -79,7 +79,7 @@ func (n *node) decision(c Candidate, fresh *FleetState) *decision {
 	}
 	return &decision{
 		candidate: c, bootstrap: n.bootstrap(), id: Identity{Node: m.Name, MACs: m.MACs, UUIDs: m.UUIDs},
-		floor: spec.Floor{Epoch: m.Floor[0], Generation: m.Floor[1]}, clock: n.clock(), known: known,
+		clock: n.clock(), known: known,
 	}
 }
 

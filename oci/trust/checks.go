@@ -31,7 +31,7 @@ func enoughKeysSigned(d *decision) error {
 	}
 	d.said, d.keys = v.Predicate, v.Keys
 	clock := d.clock
-	if d.said.Epoch > d.floor.Epoch {
+	if d.said.Epoch > d.known.Floor.Epoch {
 		clock.Newest = time.Time{} // a raised epoch, which a later check permits, ends what was said before it
 	}
 	d.now, d.sure = clock.Now(d.said.IssuedAt)
@@ -185,14 +185,14 @@ func pathsStayInPlace(d *decision) error {
 // epochIsPermitted: going up needs the word of an epoch key, so that an attacker who
 // steals the operator's key cannot run ahead of the one who gets it back.
 func epochIsPermitted(d *decision) error {
-	least := d.floor.Epoch
+	least := d.known.Floor.Epoch
 	if f := d.known.Fleet; f != nil {
 		least = max(least, f.Minimum.Epoch)
 	}
 	switch {
 	case d.said.Epoch < least:
 		return refusal.New(refusal.Epoch, "epoch %d, this node is at %d", d.said.Epoch, least)
-	case d.said.Epoch == d.floor.Epoch:
+	case d.said.Epoch == d.known.Floor.Epoch:
 		return nil
 	}
 	keys, err := sign.ParsePublics(d.bootstrap.EpochKeys)
@@ -204,14 +204,14 @@ func epochIsPermitted(d *decision) error {
 }
 
 func notBelowFloor(d *decision) error {
-	return refusal.If(d.said.Epoch == d.floor.Epoch && d.said.Generation < d.floor.Generation, refusal.Rollback,
-		"generation %d, this node has accepted %d", d.said.Generation, d.floor.Generation)
+	return refusal.If(d.said.Epoch == d.known.Floor.Epoch && d.said.Generation < d.known.Floor.Generation, refusal.Rollback,
+		"generation %d, this node has accepted %d", d.said.Generation, d.known.Floor.Generation)
 }
 
 // sameGenerationSameContent: two contents of one generation are a publisher's
 // mistake or somebody's choice; a refreshed signature of the same content is neither.
 func sameGenerationSameContent(d *decision) error {
-	same := d.said.Epoch == d.floor.Epoch && d.said.Generation == d.floor.Generation
+	same := d.said.Epoch == d.known.Floor.Epoch && d.said.Generation == d.known.Floor.Generation
 	return refusal.If(same && d.known.Overlay != "" && d.known.Overlay != d.digest, refusal.Replay, "generation %d is %s here, now %s",
 		d.said.Generation, d.known.Overlay, d.digest)
 }

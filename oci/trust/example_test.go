@@ -39,7 +39,7 @@ func ExampleRules_Accept() {
 
 	var floor spec.Floor
 	for _, generation := range []uint64{7, 6} {
-		a, err := trust.All().Accept(publish(generation), bootstrap, me, floor, clock, trust.Known{})
+		a, err := trust.All().Accept(publish(generation), bootstrap, me, clock, trust.Known{Floor: floor})
 		if err != nil {
 			fmt.Println(generation, refusal.Of(err))
 			continue

@@ -76,7 +76,7 @@ func TestEveryNodeRefusesEveryOther(t *testing.T) {
 	refused := 0
 	for i, id := range ids {
 		for k, c := range overlays {
-			_, err := All().Accept(c, b, id, spec.Floor{}, Clock{RTC: issued}, Known{})
+			_, err := All().Accept(c, b, id, Clock{RTC: issued}, Known{})
 			switch code := refusal.Of(err); {
 			case i == k && err != nil:
 				t.Errorf("machine %d refuses its own overlay: %v", i, err)
@@ -125,7 +125,7 @@ func BenchmarkAccept(b *testing.B) {
 	b.SetBytes(int64(len(c.Document)))
 	b.ReportAllocs()
 	for b.Loop() {
-		if _, err := All().Accept(c, anchor, id, spec.Floor{}, Clock{RTC: issued}, Known{}); err != nil {
+		if _, err := All().Accept(c, anchor, id, Clock{RTC: issued}, Known{}); err != nil {
 			b.Fatal(err)
 		}
 	}
@@ -139,7 +139,7 @@ func TestSavedCandidates(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := All().Accept(again, b, id, spec.Floor{}, Clock{RTC: issued}, Known{}); err != nil {
+	if _, err := All().Accept(again, b, id, Clock{RTC: issued}, Known{}); err != nil {
 		t.Errorf("a saved candidate is refused: %v", err)
 	}
 	// Ask with the digest that a registry has it under.

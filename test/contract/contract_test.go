@@ -162,7 +162,7 @@ func accept(signer *ecdsa.PrivateKey, fleet, node string, match spec.Match, laye
 	}
 	a, err := trust.All().Accept(trust.Candidate{Document: doc, Bundles: [][]byte{bundle}},
 		spec.Bootstrap{Fleet: fleet, Threshold: 1, Keys: []string{string(pem.EncodeToMemory(&pem.Block{Type: "PUBLIC KEY", Bytes: der}))}},
-		trust.Identity{Node: node, MACs: match.MACs, UUIDs: match.UUIDs}, spec.Floor{}, trust.Clock{RTC: now}, trust.Known{})
+		trust.Identity{Node: node, MACs: match.MACs, UUIDs: match.UUIDs}, trust.Clock{RTC: now}, trust.Known{})
 	if err != nil {
 		return nil, err
 	}

@@ -380,7 +380,7 @@ func (f *Tracker) kept(s *state.State) []*trust.Accepted {
 			var a *trust.Accepted
 			// It is here since this node has accepted it, by whichever version counted then.
 			a, err = byAny(f.versions(), func(b spec.Bootstrap) (*trust.Accepted, error) {
-				return f.accept()(c, b, f.claim(s, c), spec.Floor{}, f.clock(s), trust.Known{})
+				return f.accept()(c, b, f.claim(s, c), f.clock(s), trust.Known{})
 			})
 			if err == nil && a.Digest == digest {
 				kept = append(kept, a)

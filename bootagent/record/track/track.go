@@ -146,8 +146,8 @@ func (f *Tracker) look(ctx context.Context, s *state.State) (l looked, err error
 		if err := f.behind(s); err != nil {
 			return nil, err
 		}
-		return f.accept()(l.overlay, f.Trusted(), f.Identity, s.Floor, f.clock(s),
-			trust.Known{Overlay: s.AtFloor, Reject: s.Rejected, Fleet: said})
+		return f.accept()(l.overlay, f.Trusted(), f.Identity, f.clock(s),
+			trust.Known{Floor: s.Floor, Overlay: s.AtFloor, Reject: s.Rejected, Fleet: said})
 	})
 	if err != nil {
 		return l, err
@@ -218,13 +218,13 @@ func (f *Tracker) recall(s *state.State, g *state.Generation, reject []string) (
 	}
 	// Its own floor, not the node's: a newer generation that could not be run has
 	// raised that one, and going back to what this node itself proved is not a replay.
-	own := g.Floor()
+	known := trust.Known{Floor: g.Floor(), Overlay: g.Overlay, On: g.Layer, Reject: reject}
 	// What the machine once proved counts for what it has already, never for what the
 	// registry offers.
 	id := f.Identity
 	id.MACs = slices.Concat(id.MACs, s.Proof.Of(id.UUIDs))
 	a, err := f.proved(s, g, func(b spec.Bootstrap) (*trust.Accepted, error) {
-		return f.accept()(c, b, id, own, f.clock(s), trust.Known{Overlay: g.Overlay, On: g.Layer, Reject: reject})
+		return f.accept()(c, b, id, f.clock(s), known)
 	})
 	if err != nil {
 		return nil, fmt.Errorf("kept overlay of generation %d: %w", g.Generation, err)
@@ -255,8 +255,7 @@ func (f *Tracker) sparing(load func() (trust.Candidate, error)) trust.Candidate 
 }
 
 // accept is the decision for this kind of program.
-func (f *Tracker) accept() func(trust.Candidate, spec.Bootstrap, trust.Identity, spec.Floor, trust.Clock,
-	trust.Known) (*trust.Accepted, error) {
+func (f *Tracker) accept() func(trust.Candidate, spec.Bootstrap, trust.Identity, trust.Clock, trust.Known) (*trust.Accepted, error) {
 	if f.CoreOnly {
 		return f.rules().AcceptCore
 	}

@@ -15,7 +15,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/caisson-os/caisson/fleet/publish"
+	"github.com/caisson-os/caisson/fleet/rotate"
 	"github.com/caisson-os/caisson/oci"
 	"github.com/caisson-os/caisson/oci/registry"
 	"github.com/caisson-os/caisson/oci/sign"
@@ -42,7 +42,7 @@ func TestKeysPullFarBehind(t *testing.T) {
 		Roles: spec.Roles{Root: spec.Role{Keys: public(root), Threshold: 1}, Operator: spec.Role{Keys: public(operator), Threshold: 1}}}
 	var all []trust.Candidate
 	for range 1 + chain.MaxSteps + 45 {
-		c, err := publish.SignKeys(doc, []crypto.Signer{root})
+		c, err := rotate.SignKeys(doc, []crypto.Signer{root})
 		if err != nil {
 			t.Fatal(err)
 		}

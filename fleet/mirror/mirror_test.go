@@ -20,6 +20,7 @@ import (
 
 	"github.com/caisson-os/caisson/fleet/publish"
 	"github.com/caisson-os/caisson/fleet/published"
+	"github.com/caisson-os/caisson/fleet/rotate"
 	"github.com/caisson-os/caisson/oci"
 	"github.com/caisson-os/caisson/oci/registry"
 	"github.com/caisson-os/caisson/oci/sign"
@@ -67,7 +68,7 @@ func newSource(t testing.TB) *source {
 	s.policy = published.Policy{Site: true, Fleet: "metal-a", Threshold: 1, Lifetime: 30 * 24 * time.Hour, Operator: []sign.Verifier{sign.VerifierOf(operator)},
 		Root: []sign.Verifier{sign.VerifierOf(s.root)}, RootThreshold: 1}
 	one := spec.Keys{APIVersion: spec.APIVersion, Kind: spec.KindKeys, Fleet: "metal-a", Version: 1, Roles: s.policy.Roles(), At: start}
-	c, err := publish.SignKeys(one, []crypto.Signer{s.root})
+	c, err := rotate.SignKeys(one, []crypto.Signer{s.root})
 	must(t, err)
 	s.first, err = chain.First(c)
 	must(t, err)
@@ -98,7 +99,7 @@ func (s *source) rotate() {
 	next := s.policy
 	next.Operator = []sign.Verifier{sign.VerifierOf(fresh)}
 	s.Signers, s.Now = []crypto.Signer{fresh}, s.Now.Add(time.Minute)
-	c, _, err := s.Rotate(s.t.Context(), s.policy, publish.Rotation{Next: spec.Keys{Roles: next.Roles(), At: s.Now}, Root: []crypto.Signer{s.root}})
+	c, _, err := rotate.Keys(s.t.Context(), s.Publisher, s.policy, rotate.Rotation{Next: spec.Keys{Roles: next.Roles(), At: s.Now}, Root: []crypto.Signer{s.root}})
 	must(s.t, err)
 	s.policy, s.policy.Chain = next, c
 }

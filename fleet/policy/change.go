@@ -13,6 +13,7 @@ import (
 
 	"github.com/caisson-os/caisson/fleet/publish"
 	"github.com/caisson-os/caisson/fleet/published"
+	"github.com/caisson-os/caisson/fleet/rotate"
 	"github.com/caisson-os/caisson/internal/cli"
 	"github.com/caisson-os/caisson/internal/durable"
 	"github.com/caisson-os/caisson/internal/plain"
@@ -104,7 +105,7 @@ func (c *Change) Run(ctx context.Context, p *publish.Publisher) (*KeysChange, er
 	if err != nil {
 		return nil, err
 	}
-	made, result, err := p.Rotate(ctx, c.now, r)
+	made, result, err := rotate.Keys(ctx, p, c.now, r)
 	switch {
 	case err != nil:
 		return nil, ofRoots(err, out.Changes)
@@ -122,11 +123,11 @@ func (c *Change) Run(ctx context.Context, p *publish.Publisher) (*KeysChange, er
 }
 
 // rotation opens the other keys that sign.
-func (c *Change) rotation(ctx context.Context, next spec.Keys, root []crypto.Signer) (r publish.Rotation, err error) {
+func (c *Change) rotation(ctx context.Context, next spec.Keys, root []crypto.Signer) (r rotate.Rotation, err error) {
 	if c.Layers != "" && !oci.ValidDigest(c.Layers) {
 		return r, cli.Usage("sha256: and 64 hex digits", "--layers: %q is not a digest", c.Layers)
 	}
-	r = publish.Rotation{By: publish.By{Author: c.p.Author, Reason: c.Reason}, Next: next, Root: root, Layers: c.Layers, Lose: c.Lose}
+	r = rotate.Rotation{By: publish.By{Author: c.p.Author, Reason: c.Reason}, Next: next, Root: root, Layers: c.Layers, Lose: c.Lose}
 	if r.Known, err = c.Known(ctx); err != nil {
 		return r, err
 	}
@@ -177,7 +178,7 @@ func (c *Change) first(ctx context.Context, root []crypto.Signer) (*KeysChange, 
 	}
 	doc := spec.Keys{APIVersion: spec.APIVersion, Kind: spec.KindKeys, Fleet: c.site.Name(), Version: there + 1,
 		Previous: previous, Roles: c.now.Roles(), Reason: c.Reason, At: c.p.Now}
-	candidate, err := publish.SignKeys(doc, root)
+	candidate, err := rotate.SignKeys(doc, root)
 	if err != nil {
 		return nil, err
 	}

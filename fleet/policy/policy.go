@@ -26,6 +26,7 @@ import (
 	"github.com/caisson-os/caisson/builder/release"
 	"github.com/caisson-os/caisson/fleet/publish"
 	"github.com/caisson-os/caisson/fleet/published"
+	"github.com/caisson-os/caisson/fleet/rotate"
 	"github.com/caisson-os/caisson/internal/cli"
 	"github.com/caisson-os/caisson/internal/durable"
 	"github.com/caisson-os/caisson/oci"
@@ -238,7 +239,7 @@ func FirstKeys(fleet string, at time.Time) (files []durable.File, err error) {
 	of := func(name string) spec.Role {
 		return spec.Role{Keys: []string{string(sign.VerifierOf(pairs[name]).PEM())}, Threshold: 1}
 	}
-	candidate, err := publish.SignKeys(spec.Keys{APIVersion: spec.APIVersion, Kind: spec.KindKeys, Fleet: fleet,
+	candidate, err := rotate.SignKeys(spec.Keys{APIVersion: spec.APIVersion, Kind: spec.KindKeys, Fleet: fleet,
 		Version: 1, At: at, Reason: "a new site", Roles: spec.Roles{
 			Root: of(site.Root), Operator: of(site.Operator), Release: of(site.Release), Attestation: of(site.Attestation)}},
 		[]crypto.Signer{pairs[site.Root]})

@@ -99,7 +99,7 @@ func (r *Run) step(ctx context.Context, name string, by By, step *Step) (err err
 			return err
 		}
 	}
-	kept, err := r.RenewKept(ctx, s.held, noNode)
+	kept, err := r.RenewKept(ctx, s.held, nil)
 	if err != nil {
 		return err
 	}

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	. "github.com/caisson-os/caisson/fleet/publish"
+	"github.com/caisson-os/caisson/fleet/rotate"
 	"github.com/caisson-os/caisson/oci/sign"
 	"github.com/caisson-os/caisson/oci/trust"
 	"github.com/caisson-os/caisson/oci/trust/chain"
@@ -69,15 +70,15 @@ func TestRotateEpoch(t *testing.T) {
 
 	next := r.policy
 	next.Epoch = []sign.Verifier{sign.VerifierOf(fresh)}
-	rotation := Rotation{Next: spec.Keys{Roles: next.Roles(), Revoked: []string{sign.VerifierOf(r.top).ID()}, At: start}, Root: []crypto.Signer{r.root}}
+	rotation := rotate.Rotation{Next: spec.Keys{Roles: next.Roles(), Revoked: []string{sign.VerifierOf(r.top).ID()}, At: start}, Root: []crypto.Signer{r.root}}
 	for name, key := range map[string]crypto.Signer{"no key": nil, "the key that leaves": r.top, "an operator": r.operator} {
 		rotation.Epoch = key
-		if _, _, err := r.Rotate(t.Context(), r.policy, rotation); err == nil || hintOf(err) == "" {
+		if _, _, err := rotate.Keys(t.Context(), r.Publisher, r.policy, rotation); err == nil || hintOf(err) == "" {
 			t.Errorf("%s permits the epoch: %v", name, err)
 		}
 	}
 	rotation.Epoch = fresh
-	c2, _, err := r.Rotate(t.Context(), r.policy, rotation)
+	c2, _, err := rotate.Keys(t.Context(), r.Publisher, r.policy, rotation)
 	must(t, err)
 	must(t, r.boots())
 

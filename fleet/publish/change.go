@@ -68,7 +68,7 @@ func (r *Run) Refresh(ctx context.Context, lists Lists) error {
 			names = append(names, name)
 		}
 	}
-	if r.Plan.Todo, err = r.RenewKept(ctx, names, noNode); err != nil {
+	if r.Plan.Todo, err = r.RenewKept(ctx, names, nil); err != nil {
 		return err
 	}
 	if err := r.repairTags(ctx); err != nil {
@@ -143,8 +143,8 @@ func (r *Run) sayRejected(what string, digests []string, rows index.Rows) bool {
 	return len(have)+len(had) > 0
 }
 
-// RenewKept prepares new signatures over what nodes have, of the new generation where fresh
-// says so, else of the one that each has. A node whose pause is over moves on in any
+// RenewKept prepares new signatures over what nodes have, of the new generation where fresh, unless
+// it is nil, says so, else of the one that each has. A node whose pause is over moves on in any
 // case.
 func (r *Run) RenewKept(ctx context.Context, names []string, fresh func(node string) bool) ([]Work, error) {
 	x := r.Plan.Index
@@ -172,7 +172,7 @@ func (r *Run) RenewKept(ctx context.Context, names []string, fresh func(node str
 				return err
 			}
 		}
-		w.Generation, w.resigned = row.Generation, !over && !fresh(w.Name)
+		w.Generation, w.resigned = row.Generation, !over && (fresh == nil || !fresh(w.Name))
 		if !w.resigned {
 			w.Generation = x.Root.Generation
 		}
@@ -180,10 +180,6 @@ func (r *Run) RenewKept(ctx context.Context, names []string, fresh func(node str
 	})
 	return todo, err
 }
-
-// For [Run.RenewKept]: who takes the new generation.
-func noNode(string) bool    { return false }
-func everyNode(string) bool { return true }
 
 // Following returns a copy of the index to change, of the next generation.
 func (r *Run) Following() *index.Index {

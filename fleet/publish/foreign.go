@@ -12,7 +12,6 @@ import (
 	"github.com/caisson-os/caisson/fleet/published"
 	"github.com/caisson-os/caisson/internal/cli"
 	"github.com/caisson-os/caisson/internal/plain"
-	"github.com/caisson-os/caisson/oci"
 	"github.com/caisson-os/caisson/oci/sign"
 	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/spec/refusal"
@@ -46,88 +45,6 @@ func (r *Run) IsOwn(own published.Own, stolen map[string]bool) bool {
 	root := r.State.Index.Root
 	byThief := slices.ContainsFunc(r.State.By, func(id string) bool { return stolen[id] })
 	return own.Has(r.State.Digest) || own.Digest != "" && own.Epoch == root.Epoch && own.Generation == root.Generation && !byThief
-}
-
-// markForeign marks what this publisher has not given out, where an operator's key is revoked:
-// a thief may have. What nodes have is signed again all the same, else those that run it could not
-// boot; but no node goes back to it. What the rows of such an index say that
-// nodes had before is its maker's word, too: what this publisher gave out last takes its place.
-func (r *rotating) markForeign(ctx context.Context, x *index.Index) error {
-	kept, _ := r.now.Without(r.next.Revoked())
-	if len(kept.Operator) == len(r.now.Operator) {
-		return nil
-	}
-	seen, known := r.Publisher.Memory.At(r.Publisher.Registry.Ref().String())
-	if !known {
-		r.Say("nothing is remembered of %s: whether somebody else gave out generations with the revoked key is not known", r.Publisher.Registry.Ref())
-		return nil
-	}
-	own := seen.Mine()
-	span := spec.Span{Epoch: x.Root.Epoch, From: 1, To: x.Root.Generation}
-	if own.Epoch == x.Root.Epoch {
-		span.From = min(own.Generation+1, span.To)
-	}
-	revoked := map[string]bool{}
-	for _, id := range r.next.Revoked() {
-		revoked[id] = true
-	}
-	if r.IsOwn(own, revoked) {
-		if len(r.State.By) > 0 && !slices.ContainsFunc(r.State.By, func(id string) bool { return !revoked[id] }) {
-			r.Say("generation %s was published from here with revoked keys alone, and is signed again as it is: 'caisson plan' "+
-				"says what differs from the site",
-				published.Generation{Epoch: span.Epoch, Number: span.To})
-		}
-		return nil
-	}
-	first, last := published.Generation{Epoch: span.Epoch, Number: span.From}, published.Generation{Epoch: span.Epoch, Number: span.To}
-	r.Say("generations %s to %s were not published from here (%s), and the last is signed again as it is, forged or not: "+
-		"'caisson plan' says what differs from the site; publish after this, then 'caisson refresh --reject GENERATION' for each",
-		first, last, r.Publisher.Memory.Name())
-	if !r.Foreign(last) {
-		x.Root.Foreign = append(slices.Clone(x.Root.Foreign), span)
-	}
-	rows, err := x.All(ctx)
-	if err != nil {
-		return err
-	}
-	given := index.Rows{}
-	if l := r.remembered(ctx); l == nil {
-		r.Say("what nodes had before that is not known: 'caisson rollback' does not go back behind it")
-	} else if given, err = l.Nodes(ctx); err != nil {
-		return err
-	}
-	for name, row := range rows {
-		own, there := given[name]
-		switch row.Foreign = true; {
-		case !there:
-			row.Before = nil
-		case own.Overlay == row.Overlay:
-			row.Foreign, row.Before = own.Foreign, own.Before
-		case own.Foreign:
-			row.Before = own.Before
-		default:
-			row.Before = own.Content()
-		}
-		x.Set(name, row)
-	}
-	r.Own = &published.Own{Epoch: x.Root.Epoch, Generation: x.Root.Generation, Digest: r.State.Digest} // all others are marked above
-	return nil
-}
-
-// remembered returns the root of the newest generation that is this publisher's alone, nil where that
-// cannot be had: only its digest proves it.
-func (r *rotating) remembered(ctx context.Context) *published.Past {
-	seen, _ := r.Publisher.Memory.At(r.Publisher.Registry.Ref().String())
-	own := seen.Mine()
-	for _, g := range []published.Generation{published.GenerationOf(r.State.Index.Root), {Epoch: own.Epoch, Number: own.Generation}} {
-		for _, by := range []published.Policy{r.now, r.next} { // a run that was cut may have signed it again
-			l, err := r.Publisher.Past(ctx, by, g)
-			if err == nil && own.Has(oci.Digest(l.Candidate.Document)) {
-				return l
-			}
-		}
-	}
-	return nil
 }
 
 // passOver has nodes that get something else go back, later, to what they had before what a

@@ -93,7 +93,7 @@ func (r *Run) repairTags(ctx context.Context) error {
 		what, _ := published.CutChange(r.State.Index.Root)
 		r.Say("%s: %s to get again what the index says", what, plain.Count(len(torn), "node"))
 	}
-	todo, err := r.RenewKept(ctx, slices.Sorted(maps.Keys(torn)), everyNode)
+	todo, err := r.RenewKept(ctx, slices.Sorted(maps.Keys(torn)), func(string) bool { return true })
 	c.Todo = append(c.Todo, todo...)
 	return err
 }

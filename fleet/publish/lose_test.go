@@ -10,6 +10,7 @@ import (
 
 	. "github.com/caisson-os/caisson/fleet/publish"
 	"github.com/caisson-os/caisson/fleet/published"
+	"github.com/caisson-os/caisson/fleet/rotate"
 	"github.com/caisson-os/caisson/oci/sign"
 	"github.com/caisson-os/caisson/spec"
 )
@@ -56,14 +57,14 @@ func TestRotateLosesNobody(t *testing.T) {
 			_, err := r.Publish(t.Context(), r.policy, r.nodes(layer, "10", "10", "10"), o)
 			must(t, err)
 			if c.lower {
-				must(t, r.goOn(t.Context(), []crypto.Signer{r.operator, r.fresh}, func(next *published.Policy, rotation *Rotation) {
+				must(t, r.goOn(t.Context(), []crypto.Signer{r.operator, r.fresh}, func(next *published.Policy, rotation *rotate.Rotation) {
 					operators(false, r.operator, r.fresh)(next, rotation)
 					next.Threshold = 2
 				}))
 			}
 			version := r.policy.Chain.Version()
 			by := map[string][]crypto.Signer{"both": {r.operator, r.fresh}, "other": {r.fresh}}[c.by]
-			err = r.goOn(t.Context(), by, func(next *published.Policy, rotation *Rotation) {
+			err = r.goOn(t.Context(), by, func(next *published.Policy, rotation *rotate.Rotation) {
 				keys := []*ecdsa.PrivateKey{r.fresh}
 				if c.stays {
 					keys = append(keys, r.operator)

@@ -4,8 +4,8 @@
 //
 // One [Publisher] is one fleet in one registry. Publish gives nodes new overlays,
 // Pin, Freeze, Rollback and Pause hold them and Forward and Resume end that, Advance moves
-// a rollout, Rotate has other keys count, Retire ends nodes, Refresh renews expiring
-// signatures. Every change takes the next generation of the whole fleet; nodes whose overlay does
+// a rollout, Retire ends nodes, Refresh renews expiring signatures; package rotate has other keys
+// count. Every change takes the next generation of the whole fleet; nodes whose overlay does
 // not change keep theirs, so that a publish costs what it changes.
 //
 // All that write are one pipeline:

@@ -15,6 +15,7 @@ import (
 	"github.com/caisson-os/caisson/builder/release"
 	. "github.com/caisson-os/caisson/fleet/publish"
 	"github.com/caisson-os/caisson/fleet/published"
+	"github.com/caisson-os/caisson/fleet/rotate"
 	"github.com/caisson-os/caisson/oci"
 	"github.com/caisson-os/caisson/oci/sign"
 	"github.com/caisson-os/caisson/spec"
@@ -23,19 +24,19 @@ import (
 
 // goOn makes a version of the keys count that change makes of the present one, and the site and
 // the signers follow it.
-func (r *rotated) goOn(ctx context.Context, by []crypto.Signer, change func(*published.Policy, *Rotation)) error {
+func (r *rotated) goOn(ctx context.Context, by []crypto.Signer, change func(*published.Policy, *rotate.Rotation)) error {
 	r.t.Helper()
 	now, err := r.Follow(ctx, r.policy, false)
 	if err != nil {
 		return err
 	}
 	next := now
-	rotation := Rotation{Root: []crypto.Signer{r.root}, Next: spec.Keys{Revoked: slices.Clone(now.Chain.Newest().Keys.Revoked), At: start}}
+	rotation := rotate.Rotation{Root: []crypto.Signer{r.root}, Next: spec.Keys{Revoked: slices.Clone(now.Chain.Newest().Keys.Revoked), At: start}}
 	change(&next, &rotation)
 	rotation.Next.Roles = next.Roles()
 	q := *r.Publisher
 	q.Signers = by
-	c, _, err := q.Rotate(ctx, r.policy, rotation)
+	c, _, err := rotate.Keys(ctx, &q, r.policy, rotation)
 	if err == nil {
 		next.Chain = c
 		r.policy = next
@@ -45,8 +46,8 @@ func (r *rotated) goOn(ctx context.Context, by []crypto.Signer, change func(*pub
 
 // operators makes operators count in the next version; those that leave are revoked where
 // that is said.
-func operators(revoke bool, keys ...*ecdsa.PrivateKey) func(*published.Policy, *Rotation) {
-	return func(next *published.Policy, rotation *Rotation) {
+func operators(revoke bool, keys ...*ecdsa.PrivateKey) func(*published.Policy, *rotate.Rotation) {
+	return func(next *published.Policy, rotation *rotate.Rotation) {
 		was := next.Operator
 		next.Operator = nil
 		for _, k := range keys {
@@ -106,7 +107,7 @@ func TestRollbackAcrossRotations(t *testing.T) {
 	r.Signers = []crypto.Signer{operator}
 	for i, fresh := range releases { // of the operators, then of releases twice
 		again := newKey(t)
-		must(t, r.goOn(t.Context(), []crypto.Signer{again}, func(next *published.Policy, rotation *Rotation) {
+		must(t, r.goOn(t.Context(), []crypto.Signer{again}, func(next *published.Policy, rotation *rotate.Rotation) {
 			operators(false, again)(next, rotation)
 			next.Release, rotation.Release = []sign.Verifier{sign.VerifierOf(fresh)}, fresh
 		}))
@@ -173,7 +174,7 @@ func TestRevokedSignNothingForGood(t *testing.T) {
 // one of them was revoked.
 func TestRevokedOneOfTwo(t *testing.T) {
 	r := newRotated(t, "", nil)
-	both := func(next *published.Policy, rotation *Rotation) {
+	both := func(next *published.Policy, rotation *rotate.Rotation) {
 		operators(false, r.operator, r.fresh)(next, rotation)
 	}
 	r.Signers = []crypto.Signer{r.operator, r.fresh}
@@ -205,7 +206,7 @@ func TestRotateAfterOneThatWasCut(t *testing.T) {
 		must(t, r.Memory.Set(place, seen))
 		r.Signers = []crypto.Signer{key}
 	}
-	must(t, r.goOn(t.Context(), r.Signers, func(*published.Policy, *Rotation) {})) // of version 1, which is two behind
+	must(t, r.goOn(t.Context(), r.Signers, func(*published.Policy, *rotate.Rotation) {})) // of version 1, which is two behind
 	r.isGreen(r.values())
 }
 
@@ -227,7 +228,7 @@ func TestAThiefsCurrentIsNotTakenUp(t *testing.T) {
 		Minimum: spec.Floor{Epoch: x.Epoch, Generation: 1}, KeysVersion: 1}), []string{"current"}, oci.TypeFleet, sign.PredicateFleet, FreshFor))
 	must(t, err)
 	r.Now = forger.Now.Add(time.Minute)
-	if err := r.goOn(t.Context(), r.Signers, func(*published.Policy, *Rotation) {}); !refusal.OfKeys(err) {
+	if err := r.goOn(t.Context(), r.Signers, func(*published.Policy, *rotate.Rotation) {}); !refusal.OfKeys(err) {
 		t.Errorf("taken up: %v", err)
 	}
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/caisson-os/caisson/builder/release"
 	. "github.com/caisson-os/caisson/fleet/publish"
 	"github.com/caisson-os/caisson/fleet/published"
+	"github.com/caisson-os/caisson/fleet/rotate"
 	"github.com/caisson-os/caisson/oci"
 	"github.com/caisson-os/caisson/oci/registry"
 	"github.com/caisson-os/caisson/oci/sign"
@@ -50,7 +51,7 @@ func newRotated(t *testing.T, at string, l *line) *rotated {
 	}
 	r.policy.Root, r.policy.RootThreshold = []sign.Verifier{sign.VerifierOf(r.root)}, 1
 	one := spec.Keys{APIVersion: spec.APIVersion, Kind: spec.KindKeys, Fleet: r.policy.Fleet, Version: 1, Roles: r.policy.Roles(), At: start}
-	c, err := SignKeys(one, []crypto.Signer{r.root})
+	c, err := rotate.SignKeys(one, []crypto.Signer{r.root})
 	must(t, err)
 	r.policy.Chain, err = chain.First(c)
 	must(t, err)
@@ -69,7 +70,7 @@ func (r *rotated) rotate(ctx context.Context, by ...crypto.Signer) (*chain.Chain
 	q.Signers = by
 	next := r.policy
 	next.Operator = []sign.Verifier{sign.VerifierOf(r.fresh)}
-	c, _, err := q.Rotate(ctx, r.policy, Rotation{Next: spec.Keys{Roles: next.Roles(), At: start}, Root: []crypto.Signer{r.root}})
+	c, _, err := rotate.Keys(ctx, &q, r.policy, rotate.Rotation{Next: spec.Keys{Roles: next.Roles(), At: start}, Root: []crypto.Signer{r.root}})
 	return c, err
 }
 
@@ -164,7 +165,7 @@ func TestRotateRefuses(t *testing.T) {
 		if c.change != nil {
 			c.change(&roles)
 		}
-		_, _, err := q.Rotate(t.Context(), r.policy, Rotation{Next: spec.Keys{Roles: roles, At: start}, Root: c.root})
+		_, _, err := rotate.Keys(t.Context(), &q, r.policy, rotate.Rotation{Next: spec.Keys{Roles: roles, At: start}, Root: c.root})
 		if err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: %v", c.name, err)
 		}
@@ -189,7 +190,7 @@ func TestRotateRelease(t *testing.T) {
 	if err := release.Verify(t.Context(), r.Registry, layer.Digest, next.Release); refusal.Of(err) != refusal.UnknownKey {
 		t.Fatal(err)
 	}
-	_, _, err := r.Rotate(t.Context(), r.policy, Rotation{Next: spec.Keys{Roles: next.Roles(), At: start}, Root: []crypto.Signer{r.root}, Release: fresh})
+	_, _, err := rotate.Keys(t.Context(), r.Publisher, r.policy, rotate.Rotation{Next: spec.Keys{Roles: next.Roles(), At: start}, Root: []crypto.Signer{r.root}, Release: fresh})
 	must(t, err)
 	must(t, release.Verify(t.Context(), r.Registry, layer.Digest, next.Release))
 	must(t, release.Verify(t.Context(), r.Registry, layer.Digest, r.policy.Release))
@@ -227,20 +228,20 @@ func rotateEverywhere(t *testing.T, more int) {
 		name   string
 		epoch  bool // the fleet is at epoch 1
 		lost   bool // the operator's key of before
-		change func(*rotated) func(*published.Policy, *Rotation)
+		change func(*rotated) func(*published.Policy, *rotate.Rotation)
 	}{
-		{"operator", false, false, func(r *rotated) func(*published.Policy, *Rotation) { return operators(false, r.fresh) }},
-		{"operator-lost", false, true, func(r *rotated) func(*published.Policy, *Rotation) { return operators(false, r.fresh) }},
-		{"operator-revoked", true, true, func(r *rotated) func(*published.Policy, *Rotation) { return operators(true, r.fresh) }},
-		{"release", false, false, func(r *rotated) func(*published.Policy, *Rotation) {
+		{"operator", false, false, func(r *rotated) func(*published.Policy, *rotate.Rotation) { return operators(false, r.fresh) }},
+		{"operator-lost", false, true, func(r *rotated) func(*published.Policy, *rotate.Rotation) { return operators(false, r.fresh) }},
+		{"operator-revoked", true, true, func(r *rotated) func(*published.Policy, *rotate.Rotation) { return operators(true, r.fresh) }},
+		{"release", false, false, func(r *rotated) func(*published.Policy, *rotate.Rotation) {
 			key := newKey(t)
-			return func(next *published.Policy, rotation *Rotation) {
+			return func(next *published.Policy, rotation *rotate.Rotation) {
 				next.Release, rotation.Release = []sign.Verifier{sign.VerifierOf(key)}, key
 			}
 		}},
-		{"release-and-epoch-revoked", true, true, func(r *rotated) func(*published.Policy, *Rotation) {
+		{"release-and-epoch-revoked", true, true, func(r *rotated) func(*published.Policy, *rotate.Rotation) {
 			key, top := newKey(t), newKey(t)
-			return func(next *published.Policy, rotation *Rotation) {
+			return func(next *published.Policy, rotation *rotate.Rotation) {
 				for _, k := range slices.Concat(next.Release, next.Epoch) {
 					if id := k.ID(); id != sign.VerifierOf(key).ID() && id != sign.VerifierOf(top).ID() {
 						rotation.Next.Revoked = append(rotation.Next.Revoked, id)
@@ -350,7 +351,7 @@ func TestRevokeWhatHasLeft(t *testing.T) {
 	q.Signers = []crypto.Signer{r.fresh}
 	next := spec.Keys{Roles: now.Roles(), Revoked: []string{sign.VerifierOf(r.operator).ID()}, At: start}
 	for range 2 { // the second time it is there
-		c, _, err := q.Rotate(t.Context(), r.policy, Rotation{Next: next, Root: []crypto.Signer{r.root}})
+		c, _, err := rotate.Keys(t.Context(), &q, r.policy, rotate.Rotation{Next: next, Root: []crypto.Signer{r.root}})
 		must(t, err)
 		if newest := c.Newest().Keys; newest.Version != 3 || len(newest.Revoked) != 1 {
 			t.Errorf("version %d revokes %q", newest.Version, newest.Revoked)

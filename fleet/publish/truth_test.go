@@ -14,6 +14,7 @@ import (
 
 	. "github.com/caisson-os/caisson/fleet/publish"
 	"github.com/caisson-os/caisson/fleet/published"
+	"github.com/caisson-os/caisson/fleet/rotate"
 	"github.com/caisson-os/caisson/oci/sign"
 	"github.com/caisson-os/caisson/oci/trust"
 	"github.com/caisson-os/caisson/oci/trust/chain"
@@ -106,9 +107,9 @@ func (w *world) publishAll(o Options) error {
 }
 
 // draw makes up a rotation, and who signs.
-func (w *world) draw() (next published.Policy, r Rotation, by []crypto.Signer) {
+func (w *world) draw() (next published.Policy, r rotate.Rotation, by []crypto.Signer) {
 	next = w.policy
-	r = Rotation{Root: []crypto.Signer{w.roots[len(w.roots)-1]}, Known: w.reports(), Next: spec.Keys{At: start, Revoked: slices.Clone(w.policy.Chain.Newest().Keys.Revoked)}}
+	r = rotate.Rotation{Root: []crypto.Signer{w.roots[len(w.roots)-1]}, Known: w.reports(), Next: spec.Keys{At: start, Revoked: slices.Clone(w.policy.Chain.Newest().Keys.Revoked)}}
 	free := slices.DeleteFunc(append([]*ecdsa.PrivateKey{newKey(w.t)}, w.pool...), func(k *ecdsa.PrivateKey) bool {
 		return slices.Contains(r.Next.Revoked, sign.VerifierOf(k).ID())
 	})
@@ -192,10 +193,10 @@ func (w *world) reports() map[string]*spec.KeysKnown {
 	return known
 }
 
-func (w *world) do(next published.Policy, r Rotation, by []crypto.Signer, dry bool) (*chain.Chain, error) {
+func (w *world) do(next published.Policy, r rotate.Rotation, by []crypto.Signer, dry bool) (*chain.Chain, error) {
 	q := *w.Publisher
 	q.Signers, q.Dry = by, dry
-	c, _, err := q.Rotate(w.t.Context(), w.policy, r)
+	c, _, err := rotate.Keys(w.t.Context(), &q, w.policy, r)
 	return c, err
 }
 

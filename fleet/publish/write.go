@@ -128,7 +128,7 @@ type Plan struct {
 	Todo   []Work
 	Rows   bool               // such rows there are: that takes a generation
 	Keys   *chain.Chain       // with a version that counts from now on; nil is none
-	Judges []published.Policy // by whose keys a node may judge, too; see Rotate
+	Judges []published.Policy // by whose keys a node may judge, too: of versions that are to count
 
 	by     By
 	verb   string

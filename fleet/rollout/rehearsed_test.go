@@ -13,6 +13,7 @@ import (
 	"github.com/caisson-os/caisson/builder/release"
 	"github.com/caisson-os/caisson/fleet/evidence"
 	"github.com/caisson-os/caisson/fleet/publish"
+	"github.com/caisson-os/caisson/fleet/rotate"
 	"github.com/caisson-os/caisson/oci"
 	"github.com/caisson-os/caisson/oci/sign"
 	"github.com/caisson-os/caisson/spec"
@@ -219,7 +220,7 @@ func TestRevokedAttestation(t *testing.T) {
 	f.on.attestation, err = sign.Generate()
 	must(t, err)
 	f.p.Now = f.now
-	f.keys, _, err = f.p.Rotate(t.Context(), policy, publish.Rotation{Next: spec.Keys{Roles: f.roles(), Revoked: []string{revoked}, At: f.now}, Root: []crypto.Signer{f.root}})
+	f.keys, _, err = rotate.Keys(t.Context(), &f.p, policy, rotate.Rotation{Next: spec.Keys{Roles: f.roles(), Revoked: []string{revoked}, At: f.now}, Root: []crypto.Signer{f.root}})
 	must(t, err)
 	f.refuses("no statement of it counts")
 }

@@ -9,7 +9,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/caisson-os/caisson/fleet/publish"
+	"github.com/caisson-os/caisson/fleet/rotate"
 	"github.com/caisson-os/caisson/oci/sign"
 	"github.com/caisson-os/caisson/oci/trust/chain"
 	"github.com/caisson-os/caisson/spec"
@@ -27,7 +27,7 @@ func (f *fleet) rooted(t *testing.T) {
 	var err error
 	f.root, err = sign.Generate()
 	must(t, err)
-	one, err := publish.SignKeys(spec.Keys{APIVersion: spec.APIVersion, Kind: spec.KindKeys, Fleet: "metal", Version: 1,
+	one, err := rotate.SignKeys(spec.Keys{APIVersion: spec.APIVersion, Kind: spec.KindKeys, Fleet: "metal", Version: 1,
 		Roles: f.roles(), At: f.now}, []crypto.Signer{f.root})
 	must(t, err)
 	f.keys, err = chain.First(one)
@@ -52,13 +52,13 @@ func TestUndoAcrossARotation(t *testing.T) {
 				policy, before := f.policy(), sign.VerifierOf(f.key).ID()
 				f.key, err = sign.Generate()
 				must(t, err)
-				next := publish.Rotation{Next: spec.Keys{Roles: f.roles(), At: f.now}, Root: []crypto.Signer{f.root}}
+				next := rotate.Rotation{Next: spec.Keys{Roles: f.roles(), At: f.now}, Root: []crypto.Signer{f.root}}
 				if next.Next.Revoked = slices.Clone(f.keys.Newest().Keys.Revoked); revoke {
 					next.Next.Revoked = append(next.Next.Revoked, before)
 					slices.Sort(next.Next.Revoked)
 				}
 				f.p.Signers, f.p.Now = []crypto.Signer{f.key}, f.now
-				f.keys, _, err = f.p.Rotate(t.Context(), policy, next)
+				f.keys, _, err = rotate.Keys(t.Context(), &f.p, policy, next)
 				must(t, err)
 				f.obeys.Keys = []string{string(sign.VerifierOf(f.key).PEM())}
 				f.tick(time.Minute)

@@ -13,6 +13,7 @@ import (
 
 	"github.com/caisson-os/caisson/fleet/publish"
 	"github.com/caisson-os/caisson/fleet/published"
+	"github.com/caisson-os/caisson/fleet/rotate"
 	"github.com/caisson-os/caisson/kube/sites"
 	"github.com/caisson-os/caisson/kube/test/kubetest"
 	"github.com/caisson-os/caisson/oci/pull"
@@ -42,7 +43,7 @@ func TestKeysRotate(t *testing.T) {
 	keys := func(r *sites.Reconciler) { // as 'caisson init' leaves them
 		r.Approval = sites.Unasked
 		policy = published.Policy{Site: true, Fleet: "metal-a", Operator: trusted, Threshold: 1, Root: []sign.Verifier{sign.VerifierOf(root)}, RootThreshold: 1, Lifetime: time.Hour}
-		one, err := publish.SignKeys(spec.Keys{APIVersion: spec.APIVersion, Kind: spec.KindKeys, Fleet: "metal-a", Version: 1, Roles: policy.Roles(), At: time.Now().UTC().Truncate(time.Second)}, []crypto.Signer{root})
+		one, err := rotate.SignKeys(spec.Keys{APIVersion: spec.APIVersion, Kind: spec.KindKeys, Fleet: "metal-a", Version: 1, Roles: policy.Roles(), At: time.Now().UTC().Truncate(time.Second)}, []crypto.Signer{root})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -70,7 +71,7 @@ func TestKeysRotate(t *testing.T) {
 	next := policy
 	next.Operator = []sign.Verifier{sign.VerifierOf(fresh)}
 	desk := &publish.Publisher{Reader: published.Reader{Registry: r, Signers: []crypto.Signer{fresh}, Now: time.Now().UTC().Truncate(time.Second), Say: t.Logf}}
-	if _, _, err := desk.Rotate(t.Context(), policy, publish.Rotation{Next: spec.Keys{Roles: next.Roles(), Revoked: []string{trusted[0].ID()}, At: time.Now().UTC().Truncate(time.Second)}, Root: []crypto.Signer{root}}); err != nil {
+	if _, _, err := rotate.Keys(t.Context(), desk, policy, rotate.Rotation{Next: spec.Keys{Roles: next.Roles(), Revoked: []string{trusted[0].ID()}, At: time.Now().UTC().Truncate(time.Second)}, Root: []crypto.Signer{root}}); err != nil {
 		t.Fatal(err)
 	}
 	trusted = next.Operator // overlays are read with it

@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/caisson-os/caisson/fleet/publish"
+	"github.com/caisson-os/caisson/fleet/rotate"
 	"github.com/caisson-os/caisson/oci/sign"
 	"github.com/caisson-os/caisson/oci/trust/chain"
 	"github.com/caisson-os/caisson/spec"
@@ -33,7 +34,7 @@ func TestCounted(t *testing.T) {
 		f, root, a, b := newShelf(t), fixture.NewKey(t), fixture.NewKey(t), fixture.NewKey(t)
 		f.policy.Operator = []sign.Verifier{sign.VerifierOf(a), sign.VerifierOf(b)}
 		f.policy.Root, f.policy.RootThreshold = []sign.Verifier{sign.VerifierOf(root)}, 1
-		one, err := publish.SignKeys(spec.Keys{APIVersion: spec.APIVersion, Kind: spec.KindKeys, Fleet: "f", Version: 1, Roles: f.policy.Roles(), At: f.p.Now}, []crypto.Signer{root})
+		one, err := rotate.SignKeys(spec.Keys{APIVersion: spec.APIVersion, Kind: spec.KindKeys, Fleet: "f", Version: 1, Roles: f.policy.Roles(), At: f.p.Now}, []crypto.Signer{root})
 		if err == nil {
 			f.policy.Chain, err = chain.First(one)
 		}
@@ -48,7 +49,7 @@ func TestCounted(t *testing.T) {
 		}
 		next := f.policy
 		next.Operator = f.policy.Operator[1:]
-		c, _, err := f.p.Rotate(t.Context(), f.policy, publish.Rotation{Root: []crypto.Signer{root},
+		c, _, err := rotate.Keys(t.Context(), f.p, f.policy, rotate.Rotation{Root: []crypto.Signer{root},
 			Next: spec.Keys{Revoked: []string{f.policy.Operator[0].ID()}, At: f.p.Now, Roles: next.Roles()}})
 		if err != nil {
 			t.Fatal(err)

@@ -138,6 +138,7 @@ var rules = []Rule{
 	{Packages: "fleet/replace", By: []string{"cmd/caisson"}, ByWhy: "who replaces a machine is an operator"},
 	{Packages: "fleet/reserve", Only: []string{"oci", "oci/pull", "oci/registry", "oci/internal/...", "spec/refusal", "internal/..."}, Why: "whose turn it is follows from tags and clocks, whatever is written", By: []string{"fleet/publish", "fleet/published", "fleet/verify", "fleet/prune", "fleet/mirror"}, ByWhy: "who writes a fleet waits for its turn, who looks says who is at it, and who copies one leaves turns out"},
 	{Packages: "fleet/prune", By: []string{"cmd/caisson"}, ByWhy: "an operator removes; nothing that is published depends on it"},
+	{Packages: "fleet/rotate", By: []string{"fleet/policy"}, ByWhy: "which keys are to count is what a site says"},
 	{Packages: "fleet/verify", By: []string{"fleet/mirror", "cmd/caisson"}, ByWhy: "an operator asks, and who copies a fleet looks before and after"},
 	{Packages: "fleet/relay", Only: []string{"oci", "oci/registry", "oci/pull", "oci/keys", "oci/internal/...", "spec/refusal", "internal/..."}, Why: "bytes are kept by digest, whatever they mean",
 		By: []string{"cmd/caisson"}, ByWhy: "a node asks a relay as any registry"},

@@ -1,6 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package publish
+// Package rotate has other keys of a fleet count.
+//
+// A version of the keys counts for a node that has walked to it. So [Keys] signs anew, by the next
+// version's keys, all that nodes have or may go back to, and gives the version out last. It
+// publishes by package publish, as every change of a fleet; what a site says of keys, and where they
+// are read from, is that of package policy.
+package rotate
 
 import (
 	"context"
@@ -11,6 +17,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/caisson-os/caisson/fleet/publish"
 	"github.com/caisson-os/caisson/fleet/published"
 	"github.com/caisson-os/caisson/internal/cli"
 	"github.com/caisson-os/caisson/internal/plain"
@@ -25,7 +32,7 @@ import (
 // Rotation is a version of the keys that is to count, and who signs for it. The publisher's
 // signers are operators of that version; those of the version before may be among them.
 type Rotation struct {
-	By
+	publish.By
 	Next    spec.Keys       // the version after the newest; its number and its predecessor are filled in
 	Root    []crypto.Signer // enough root keys of the version before, and enough of its own
 	Release crypto.Signer   // of that version; nil where its release keys stay
@@ -38,13 +45,13 @@ type Rotation struct {
 	Lose  []string                   // nodes that may be lost, see checkLost
 }
 
-// Rotate has other keys count. First everything that nodes hold or may be given again is
+// Keys has other keys count. First everything that nodes hold or may be given again is
 // signed by the new keys, beside the signatures that it has: rows, holds, kept generations, and
 // the layers in use and in those. The version itself is published after all of it, so that at each
 // moment a node that could boot before can boot now, whichever version it knows; then
 // fleet:current names it. Cut anywhere, the same call takes it up: it is done when fleet:current
 // names the version. Where it does already there is no result.
-func (p *Publisher) Rotate(ctx context.Context, policy published.Policy, r Rotation) (*chain.Chain, *Result, error) {
+func Keys(ctx context.Context, p *publish.Publisher, policy published.Policy, r Rotation) (*chain.Chain, *publish.Result, error) {
 	now, err := p.Follow(ctx, policy, false)
 	if err != nil {
 		return nil, nil, err
@@ -64,16 +71,16 @@ func (p *Publisher) Rotate(ctx context.Context, policy published.Policy, r Rotat
 	}
 	now.Former = versions[1:] // rotations may have been cut before they wrote fleet:current
 	if len(changes) == 0 && slices.Equal(newest.Revoked, r.Next.Revoked) {
-		named, err := p.namesKeys(ctx, now)
+		named, err := namesKeys(ctx, p, now)
 		if err != nil || named || len(now.Former) == 0 {
 			return now.Chain, nil, err
 		}
-		result, err := p.RunAlone(ctx, now, published.Purpose{Half: true}, func(ctx context.Context, r *Run) error {
+		result, err := p.RunAlone(ctx, now, published.Purpose{Half: true}, func(ctx context.Context, r *publish.Run) error {
 			r.Publisher.Signers = slices.DeleteFunc(slices.Clone(r.Publisher.Signers), func(s crypto.Signer) bool {
 				_, counts := sign.Find(now.Operator, s.Public())
 				return !counts
 			})
-			return r.Refresh(ctx, Lists{})
+			return r.Refresh(ctx, publish.Lists{})
 		})
 		return now.Chain, result, err
 	}
@@ -84,7 +91,7 @@ func (p *Publisher) Rotate(ctx context.Context, policy published.Policy, r Rotat
 	if err := checkSuccessors(p.Signers, now, next); err != nil {
 		return nil, nil, err
 	}
-	rotate := func(ctx context.Context, at *Run) error { return (&rotating{at, r, now, next}).rotate(ctx) }
+	rotate := func(ctx context.Context, at *publish.Run) error { return (&rotating{at, r, now, next}).rotate(ctx) }
 	result, err := p.RunAlone(ctx, now, published.Purpose{Half: true}, rotate)
 	if refusal.OfKeys(err) { // it was cut after the index was signed again
 		next.Former = append([]published.Policy{now}, now.Former...)
@@ -97,7 +104,7 @@ func (p *Publisher) Rotate(ctx context.Context, policy published.Policy, r Rotat
 
 // namesKeys reports whether fleet:current names the newest version of the keys, or nothing is
 // published that could.
-func (p *Publisher) namesKeys(ctx context.Context, now published.Policy) (bool, error) {
+func namesKeys(ctx context.Context, p *publish.Publisher, now published.Policy) (bool, error) {
 	f, err := p.Open(ctx, now, published.Purpose{Half: true})
 	if err != nil {
 		return false, err
@@ -109,7 +116,7 @@ func (p *Publisher) namesKeys(ctx context.Context, now published.Policy) (bool, 
 // sign makes the next version and returns the chain with it, and the policy that it gives.
 func (r *Rotation) sign(now published.Policy) (*chain.Chain, published.Policy, error) {
 	newest := now.Chain.Newest()
-	if err := KeepsAll(fmt.Sprintf("version %d of the keys", newest.Keys.Version), newest.LeftOut); err != nil {
+	if err := publish.KeepsAll(fmt.Sprintf("version %d of the keys", newest.Keys.Version), newest.LeftOut); err != nil {
 		return nil, now, err
 	}
 	doc := r.Next
@@ -162,7 +169,7 @@ func checkSuccessors(signers []crypto.Signer, now, next published.Policy) error 
 // rotating is a rotation at work: what it has signed again of what is published, that nodes
 // which know the keys of before or the next ones can boot.
 type rotating struct {
-	*Run
+	*publish.Run
 	Rotation
 	now, next published.Policy
 }
@@ -203,7 +210,7 @@ func (r *rotating) rotate(ctx context.Context) error {
 	}
 	r.Begin("keys", r.By, x)
 	r.Plan.Keys, r.Plan.Judges = r.next.Chain, []published.Policy{r.next}
-	if r.Plan.Todo, err = r.RenewKept(ctx, slices.Sorted(maps.Keys(rows)), noNode); err != nil {
+	if r.Plan.Todo, err = r.RenewKept(ctx, slices.Sorted(maps.Keys(rows)), nil); err != nil {
 		return err
 	}
 	if err := r.keepBundles(ctx, r.Plan.Todo); err != nil {
@@ -216,14 +223,14 @@ func (r *rotating) rotate(ctx context.Context) error {
 
 // keepBundles has each node keep the signatures by operators of the version before, and has
 // the further ones say the same: until, and for whom.
-func (r *rotating) keepBundles(ctx context.Context, todo []Work) error {
+func (r *rotating) keepBundles(ctx context.Context, todo []publish.Work) error {
 	mine := sign.SignerIDs(r.Publisher.Signers)
-	return ForEach(ctx, todo, func(ctx context.Context, w *Work) error {
+	return publish.ForEach(ctx, todo, func(ctx context.Context, w *publish.Work) error {
 		looked, err := r.Signed(ctx, w.Name)
 		if err != nil {
 			return err
 		}
-		w.Valid = &Validity{looked.Accepted.IssuedAt, looked.Accepted.Expires}
+		w.Valid = &publish.Validity{From: looked.Accepted.IssuedAt, Until: looked.Accepted.Expires}
 		for _, b := range looked.Candidate.Bundles {
 			said, err := sign.VerifyOverlay([][]byte{b}, r.now.Operator, 1, w.Overlay)
 			if err == nil && !mine[said.Keys[0]] || err != nil && sign.VerifyEpoch([][]byte{b}, r.now.Epoch, r.State.Policy.Fleet,

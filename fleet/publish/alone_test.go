@@ -87,7 +87,7 @@ func TestBothAnnounceThenLook(t *testing.T) {
 			})
 			p := f.at(t, ref)
 			done.Go(func() {
-				_, errs[i] = p.Publish(t.Context(), f.policy, f.nodes("", fmt.Sprint(i)), Options{})
+				_, errs[i] = p.Publish(t.Context(), f.Policy, f.Nodes("", fmt.Sprint(i)), Options{})
 				once.Do(both.Done) // one that failed earlier lets the other go on
 			})
 		}
@@ -104,7 +104,7 @@ func TestBothAnnounceThenLook(t *testing.T) {
 			t.Error("both went on")
 		}
 		// What they announced is withdrawn, so that the next one is alone.
-		if r, err := f.at(t, backend+"/metal-a").Publish(t.Context(), f.policy, f.nodes("", "10"), Options{}); err != nil || r.Generation != won+1 {
+		if r, err := f.at(t, backend+"/metal-a").Publish(t.Context(), f.Policy, f.Nodes("", "10"), Options{}); err != nil || r.Generation != won+1 {
 			t.Errorf("afterwards: %+v, %v", r, err)
 		}
 	})
@@ -121,17 +121,17 @@ func TestOneIsAtWork(t *testing.T) {
 		other := f.at(t, backend+"/metal-a")
 		first := f.at(t, through(t, backend, func(q *http.Request) {
 			if isOverlay(q) {
-				once.Do(func() { _, second = other.Publish(t.Context(), f.policy, f.nodes("", "20"), Options{}) })
+				once.Do(func() { _, second = other.Publish(t.Context(), f.Policy, f.Nodes("", "20"), Options{}) })
 			}
 		}))
-		if r, err := first.Publish(t.Context(), f.policy, f.nodes("", "10"), Options{}); err != nil || r.Generation != 1 {
+		if r, err := first.Publish(t.Context(), f.Policy, f.Nodes("", "10"), Options{}); err != nil || r.Generation != 1 {
 			t.Errorf("the first: %+v, %v", r, err)
 		}
 		var hinted interface{ Hint() string }
 		if !errors.Is(second, reserve.ErrTaken) || !errors.As(second, &hinted) || !strings.Contains(hinted.Hint(), "--ignore-intent intent-0-1-") {
 			t.Errorf("the second: %v", second)
 		}
-		if r, err := other.Publish(t.Context(), f.policy, f.nodes("", "20"), Options{}); err != nil || r.Generation != 2 {
+		if r, err := other.Publish(t.Context(), f.Policy, f.Nodes("", "20"), Options{}); err != nil || r.Generation != 2 {
 			t.Errorf("the second again: %+v, %v", r, err)
 		}
 	})
@@ -146,16 +146,16 @@ func TestOneWasFaster(t *testing.T) {
 		slow := f.at(t, through(t, backend, func(q *http.Request) {
 			if isIntent(q) {
 				once.Do(func() {
-					if r, err := other.Publish(t.Context(), f.policy, f.nodes("", "10"), Options{}); err != nil || r.Generation != 1 {
+					if r, err := other.Publish(t.Context(), f.Policy, f.Nodes("", "10"), Options{}); err != nil || r.Generation != 1 {
 						t.Errorf("the fast one: %+v, %v", r, err)
 					}
 				})
 			}
 		}))
-		if _, err := slow.Publish(t.Context(), f.policy, f.nodes("", "20"), Options{}); !errors.Is(err, reserve.ErrTaken) {
+		if _, err := slow.Publish(t.Context(), f.Policy, f.Nodes("", "20"), Options{}); !errors.Is(err, reserve.ErrTaken) {
 			t.Errorf("the slow one: %v", err)
 		}
-		if r, err := slow.Publish(t.Context(), f.policy, f.nodes("", "20"), Options{}); err != nil || r.Generation != 2 {
+		if r, err := slow.Publish(t.Context(), f.Policy, f.Nodes("", "20"), Options{}); err != nil || r.Generation != 2 {
 			t.Errorf("the slow one again: %+v, %v", r, err)
 		}
 	})
@@ -168,13 +168,13 @@ func TestTimeIsTakenAfterTheWait(t *testing.T) {
 			f := newFleet(t)
 			backend := registrytest.WithReferrers(t)
 			first := f.at(t, backend+"/metal-a")
-			if _, err := first.Publish(t.Context(), f.policy, f.nodes("", "1"), Options{}); err != nil {
+			if _, err := first.Publish(t.Context(), f.Policy, f.Nodes("", "1"), Options{}); err != nil {
 				t.Fatal(err)
 			}
 			busy := reserve.Intent{Generation: 2, At: first.Now, Nonce: "busy"}
 			if other == nil {
 				SetPace(first, reserve.Pace{Beat: time.Hour, Hold: time.Nanosecond, Look: time.Second, Dead: time.Minute})
-				if _, err := first.Publish(t.Context(), f.policy, f.nodes("", "2"), Options{}); !errors.Is(err, reserve.ErrLost) {
+				if _, err := first.Publish(t.Context(), f.Policy, f.Nodes("", "2"), Options{}); !errors.Is(err, reserve.ErrLost) {
 					t.Fatal(err)
 				}
 			} else if _, err := first.Registry.PutManifest(t.Context(), oci.RepoFleet, oci.MediaTypeManifest, other, busy.Tag()); err != nil {
@@ -196,7 +196,7 @@ func TestTimeIsTakenAfterTheWait(t *testing.T) {
 			SetPace(p, reserve.Pace{Beat: time.Minute, Hold: time.Hour, Look: time.Millisecond, Dead: 3 * time.Millisecond})
 			p.Wait = time.Minute
 			var got, want time.Time
-			if _, err := p.Advance(t.Context(), f.policy, "roll", By{}, func(_ context.Context, f *published.Fleet) (*Step, error) {
+			if _, err := p.Advance(t.Context(), f.Policy, "roll", By{}, func(_ context.Context, f *published.Fleet) (*Step, error) {
 				got, want = f.Now(), p.Clock()
 				return nil, nil
 			}); err != nil {
@@ -232,7 +232,7 @@ func TestIntentsThatStay(t *testing.T) {
 	defer s.Close()
 	p := f.at(t, strings.TrimPrefix(s.URL, "http://")+"/metal-a")
 	for i := range 3 {
-		if _, err := p.Publish(t.Context(), f.policy, f.nodes("", fmt.Sprint(i)), Options{}); err != nil {
+		if _, err := p.Publish(t.Context(), f.Policy, f.Nodes("", fmt.Sprint(i)), Options{}); err != nil {
 			t.Fatal(err)
 		}
 		if _, err := p.Refresh(t.Context(), Lists{}); err != nil { // takes an intent and no generation
@@ -243,11 +243,11 @@ func TestIntentsThatStay(t *testing.T) {
 	if _, err := p.Registry.PutManifest(t.Context(), oci.RepoFleet, oci.MediaTypeManifest, unrenewed, dead.Tag()); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := p.Publish(t.Context(), f.policy, f.nodes("", "x"), Options{}); !errors.Is(err, reserve.ErrTaken) {
+	if _, err := p.Publish(t.Context(), f.Policy, f.Nodes("", "x"), Options{}); !errors.Is(err, reserve.ErrTaken) {
 		t.Errorf("beside another's intent: %v", err)
 	}
 	p.IgnoreIntent = dead.Tag()
-	if _, err := p.Publish(t.Context(), f.policy, f.nodes("", "x"), Options{}); err != nil {
+	if _, err := p.Publish(t.Context(), f.Policy, f.Nodes("", "x"), Options{}); err != nil {
 		t.Errorf("the dead one passed over: %v", err)
 	}
 	p.IgnoreIntent, dead.Generation, dead.Nonce = "", 9, "late"
@@ -255,7 +255,7 @@ func TestIntentsThatStay(t *testing.T) {
 		t.Fatal(err)
 	}
 	p.Now = p.Now.Add(reserve.Honored + time.Minute)
-	if _, err := p.Publish(t.Context(), f.policy, f.nodes("", "y"), Options{}); err != nil {
+	if _, err := p.Publish(t.Context(), f.Policy, f.Nodes("", "y"), Options{}); err != nil {
 		t.Errorf("an intent of hours ago: %v", err)
 	}
 }
@@ -273,7 +273,7 @@ func TestManyPublishers(t *testing.T) {
 			for i := range 12 {
 				p := f.at(t, ref)
 				group.Go(func() {
-					r, err := p.Publish(t.Context(), f.policy, f.nodes("", fmt.Sprint(i), fmt.Sprint(i)), Options{})
+					r, err := p.Publish(t.Context(), f.Policy, f.Nodes("", fmt.Sprint(i), fmt.Sprint(i)), Options{})
 					if name == "registry" && errors.Is(err, reserve.ErrTaken) {
 						return
 					}
@@ -293,7 +293,7 @@ func TestManyPublishers(t *testing.T) {
 			if name == "layout" && len(given) != 12 {
 				t.Errorf("%d of 12 are done", len(given))
 			}
-			if report, err := verify.Fleet(t.Context(), &f.at(t, ref).Reader, f.policy, nil, false); len(given) > 0 && (err != nil || !report.OK()) {
+			if report, err := verify.Fleet(t.Context(), &f.at(t, ref).Reader, f.Policy, nil, false); len(given) > 0 && (err != nil || !report.OK()) {
 				t.Errorf("afterwards: %+v, %v", report, err)
 			}
 		})
@@ -314,7 +314,7 @@ func TestWaitForOthers(t *testing.T) {
 			p := f.at(t, backend+"/metal-a")
 			p.Wait = time.Hour
 			all.Go(func() {
-				r, err := p.Publish(t.Context(), f.policy, f.nodes("", fmt.Sprint(i+10)), Options{})
+				r, err := p.Publish(t.Context(), f.Policy, f.Nodes("", fmt.Sprint(i+10)), Options{})
 				mu.Lock()
 				defer mu.Unlock()
 				if err != nil || given[r.Generation] {
@@ -341,12 +341,12 @@ func TestWaitEnds(t *testing.T) {
 			if isOverlay(q) {
 				once.Do(func() {
 					began := time.Now()
-					_, second = other.Publish(t.Context(), f.policy, f.nodes("", "20"), Options{})
+					_, second = other.Publish(t.Context(), f.Policy, f.Nodes("", "20"), Options{})
 					took = time.Since(began)
 				})
 			}
 		}))
-		if _, err := first.Publish(t.Context(), f.policy, f.nodes("", "10"), Options{}); err != nil {
+		if _, err := first.Publish(t.Context(), f.Policy, f.Nodes("", "10"), Options{}); err != nil {
 			t.Errorf("the first: %v", err)
 		}
 		if !errors.Is(second, reserve.ErrTaken) || took < other.Wait {

@@ -9,33 +9,35 @@ import (
 
 	. "github.com/caisson-os/caisson/fleet/publish"
 	"github.com/caisson-os/caisson/fleet/rotate"
+	"github.com/caisson-os/caisson/internal/cli"
 	"github.com/caisson-os/caisson/oci/sign"
 	"github.com/caisson-os/caisson/oci/trust"
 	"github.com/caisson-os/caisson/oci/trust/chain"
 	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/spec/refusal"
+	"github.com/caisson-os/caisson/test/fleettest"
 )
 
 // A node whose earlier layer is gone, or on the reject list, stays as it is, and what is
 // missing is named once for all such nodes. The others go back.
 func TestBackWithoutItsLayer(t *testing.T) {
 	f := newFleet(t)
-	here, gone := f.layer("1", "default", f.release).Digest, "sha256:"+strings.Repeat("0", 64)
+	here, gone := f.Layer("1", "default", f.Release).Digest, "sha256:"+strings.Repeat("0", 64)
 	nodes := func(value string, layers ...string) (all []Node) {
 		for i, l := range layers {
-			all = append(all, f.nodes(l, value, value, value)[i])
+			all = append(all, f.Nodes(l, value, value, value)[i])
 		}
 		return all
 	}
 	named := Options{LayerNamed: true}
-	f.publish(nodes("10", here, gone, gone), named)
+	f.MustPublish(nodes("10", here, gone, gone), named)
 	given := map[string]string{}
-	for _, n := range f.publish(nodes("20", here, here, here), named).Published {
+	for _, n := range f.MustPublish(nodes("20", here, here, here), named).Published {
 		given[n.Node] = n.Overlay
 	}
 	back := func() *Back {
 		t.Helper()
-		fleet, err := f.Read(t.Context(), f.policy)
+		fleet, err := f.Read(t.Context(), f.Policy)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -65,27 +67,27 @@ func TestBackWithoutItsLayer(t *testing.T) {
 func TestRotateEpoch(t *testing.T) {
 	r := newRotated(t, "", nil)
 	fresh := newKey(t)
-	must(t, r.gives(t.Context(), "10", Options{Epoch: 3, EpochKey: r.top}))
+	must(t, r.Gives(t.Context(), "10", Options{Epoch: 3, EpochKey: r.Top}))
 	must(t, r.boots())
 
-	next := r.policy
+	next := r.Policy
 	next.Epoch = []sign.Verifier{sign.VerifierOf(fresh)}
-	rotation := rotate.Rotation{Next: spec.Keys{Roles: next.Roles(), Revoked: []string{sign.VerifierOf(r.top).ID()}, At: start}, Root: []crypto.Signer{r.root}}
-	for name, key := range map[string]crypto.Signer{"no key": nil, "the key that leaves": r.top, "an operator": r.operator} {
+	rotation := rotate.Rotation{Next: spec.Keys{Roles: next.Roles(), Revoked: []string{sign.VerifierOf(r.Top).ID()}, At: fleettest.Start}, Root: []crypto.Signer{r.root}}
+	for name, key := range map[string]crypto.Signer{"no key": nil, "the key that leaves": r.Top, "an operator": r.Operator} {
 		rotation.Epoch = key
-		if _, _, err := rotate.Keys(t.Context(), r.Publisher, r.policy, rotation); err == nil || hintOf(err) == "" {
+		if _, _, err := rotate.Keys(t.Context(), r.Publisher, r.Policy, rotation); err == nil || cli.HintOf(err) == "" {
 			t.Errorf("%s permits the epoch: %v", name, err)
 		}
 	}
 	rotation.Epoch = fresh
-	c2, _, err := rotate.Keys(t.Context(), r.Publisher, r.policy, rotation)
+	c2, _, err := rotate.Keys(t.Context(), r.Publisher, r.Policy, rotation)
 	must(t, err)
 	must(t, r.boots())
 
 	// Who knows the new version takes no word of the key that left.
 	candidate, err := trust.Overlay(t.Context(), r.Registry.Source(), []string{"n0"}, "")
 	must(t, err)
-	b := chain.With(spec.Bootstrap{Fleet: r.policy.Fleet}, c2.Newest().Keys)
+	b := chain.With(spec.Bootstrap{Fleet: r.Policy.Fleet}, c2.Newest().Keys)
 	id := trust.Identity{Node: "n0", MACs: []string{"52:54:00:00:00:00"}}
 	accepted, err := trust.All().Accept(candidate, b, id, trust.Clock{RTC: r.Now}, trust.Known{})
 	must(t, err)

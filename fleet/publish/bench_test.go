@@ -20,6 +20,7 @@ import (
 	"github.com/caisson-os/caisson/oci/registry"
 	"github.com/caisson-os/caisson/oci/sign"
 	"github.com/caisson-os/caisson/spec"
+	"github.com/caisson-os/caisson/test/fleettest"
 	"github.com/caisson-os/caisson/test/registrytest"
 )
 
@@ -56,7 +57,7 @@ func benchPublisher(b *testing.B, ref string) (*Publisher, published.Policy, *in
 	if err != nil {
 		b.Fatal(err)
 	}
-	p := &Publisher{Reader: published.Reader{Registry: r, Signers: []crypto.Signer{key}, Now: start, Say: b.Logf}}
+	p := &Publisher{Reader: published.Reader{Registry: r, Signers: []crypto.Signer{key}, Now: fleettest.Start, Say: b.Logf}}
 	policy := published.Policy{Fleet: "metal-a", Threshold: 1, Lifetime: time.Hour, Operator: []sign.Verifier{sign.VerifierOf(key)}}
 	return p, policy, index.New(spec.FleetIndex{Fleet: "metal-a"})
 }

@@ -75,7 +75,7 @@ func (l *life) live(n int) {
 	for i := range nodes {
 		nodes[i] = Node{Name: fmt.Sprintf("node-%06d", i), Doc: func() ([]byte, error) { return numbered(i) }}
 	}
-	trust := f.policy
+	trust := f.Policy
 	f.Trust = &trust
 	verb := func(name string, act func() error) {
 		f.Now = f.Now.Add(time.Minute)
@@ -83,7 +83,7 @@ func (l *life) live(n int) {
 	}
 	publish := func(nodes []Node, want int) func() error {
 		return func() error {
-			r, err := f.Publish(l.Context(), f.policy, nodes, Options{})
+			r, err := f.Publish(l.Context(), f.Policy, nodes, Options{})
 			if err == nil && len(r.Published) != want {
 				err = fmt.Errorf("%d nodes are published, want %d", len(r.Published), want)
 			}
@@ -115,7 +115,7 @@ func (l *life) live(n int) {
 	verb("rollback", hold(Hold{All: true}, func(h Hold) error { _, err := f.Rollback(l.Context(), h, "0-1"); return err }))
 	verb("refresh", func() error { _, err := f.Refresh(l.Context(), Lists{}); return err })
 	verb("verify", func() error {
-		r, err := verify.Fleet(l.Context(), &f.Reader, f.policy, nil, false)
+		r, err := verify.Fleet(l.Context(), &f.Reader, f.Policy, nil, false)
 		if err == nil && !r.OK() {
 			err = fmt.Errorf("%+v", r.Findings)
 		}
@@ -134,7 +134,7 @@ func signAll(f *fleet, nodes []Node) error {
 		if err != nil {
 			return err
 		}
-		if _, err := sign.SignOverlay(f.operator, oci.Digest(doc), sign.Predicate{Fleet: "metal-a", Node: n.Name, Epoch: 1, Generation: 1, IssuedAt: f.Now, Expires: f.Now.Add(time.Hour)}); err != nil {
+		if _, err := sign.SignOverlay(f.Operator, oci.Digest(doc), sign.Predicate{Fleet: "metal-a", Node: n.Name, Epoch: 1, Generation: 1, IssuedAt: f.Now, Expires: f.Now.Add(time.Hour)}); err != nil {
 			return err
 		}
 	}

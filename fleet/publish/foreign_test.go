@@ -20,18 +20,18 @@ func TestBetweenTheftAndRevocation(t *testing.T) {
 		"nothing": func(*rotated, string) error { return nil },
 		"refresh": func(r *rotated, _ string) error { _, err := r.Refresh(t.Context(), Lists{}); return err },
 		"publish": func(r *rotated, layer string) error {
-			_, err := r.Publish(t.Context(), r.policy, r.nodes(layer, "30", "30", "30"), Options{LayerNamed: true})
+			_, err := r.Publish(t.Context(), r.Policy, r.Nodes(layer, "30", "30", "30"), Options{LayerNamed: true})
 			return err
 		},
 		"freeze of one": func(r *rotated, _ string) error {
-			_, err := r.Freeze(t.Context(), Hold{Nodes: []string{r.nodes("", "1")[0].Name}, By: By{Author: "eve", Reason: "why"}})
+			_, err := r.Freeze(t.Context(), Hold{Nodes: []string{r.Nodes("", "1")[0].Name}, By: By{Author: "eve", Reason: "why"}})
 			if err == nil {
 				_, err = r.Forward(t.Context(), Hold{All: true})
 			}
 			return err
 		},
 		"publish, and refresh": func(r *rotated, layer string) error {
-			_, err := r.Publish(t.Context(), r.policy, r.nodes(layer, "30", "30", "30"), Options{LayerNamed: true})
+			_, err := r.Publish(t.Context(), r.Policy, r.Nodes(layer, "30", "30", "30"), Options{LayerNamed: true})
 			if err == nil {
 				r.Now = r.Now.Add(time.Minute)
 				_, err = r.Refresh(t.Context(), Lists{})
@@ -46,7 +46,7 @@ func TestBetweenTheftAndRevocation(t *testing.T) {
 				t.Helper()
 				r.Now = r.Now.Add(time.Minute)
 				p.Now = r.Now
-				_, err := p.Publish(t.Context(), r.policy, r.nodes(layer, value, value, value), Options{LayerNamed: true})
+				_, err := p.Publish(t.Context(), r.Policy, r.Nodes(layer, value, value, value), Options{LayerNamed: true})
 				must(t, err)
 			}
 			give(r.Publisher, "20")
@@ -63,10 +63,10 @@ func TestBetweenTheftAndRevocation(t *testing.T) {
 			r.Signers = []crypto.Signer{r.fresh}
 			give(r.Publisher, "40")
 			must(t, r.rollsBack(""))
-			if got := strings.Fields(r.values()); got[0] != "20" || got[1] != "20" || got[2] != "20" {
+			if got := strings.Fields(r.Values()); got[0] != "20" || got[1] != "20" || got[2] != "20" {
 				t.Errorf("rolled back: %s", got)
 			}
-			r.isGreen(r.values())
+			r.IsGreen(r.Values())
 		})
 	}
 }
@@ -79,7 +79,7 @@ func TestSignedAgainByAStolenKey(t *testing.T) {
 	give := func(value string) {
 		t.Helper()
 		r.Now = r.Now.Add(time.Minute)
-		_, err := r.Publish(t.Context(), r.policy, r.nodes(layer, value, value, value), Options{LayerNamed: true})
+		_, err := r.Publish(t.Context(), r.Policy, r.Nodes(layer, value, value, value), Options{LayerNamed: true})
 		must(t, err)
 	}
 	give("20")
@@ -96,15 +96,15 @@ func TestSignedAgainByAStolenKey(t *testing.T) {
 	r.Now = r.Now.Add(time.Minute)
 	must(t, r.goOn(t.Context(), []crypto.Signer{r.fresh}, operators(true, r.fresh)))
 	r.Signers = []crypto.Signer{r.fresh}
-	f, err := r.Read(t.Context(), r.policy)
+	f, err := r.Read(t.Context(), r.Policy)
 	must(t, err)
 	if last := (published.Generation{Epoch: f.Floor().Epoch, Number: f.Floor().Generation}); !f.Foreign(last) {
 		t.Errorf("generation %s counts as one of this publisher", last)
 	}
 	give("40")
 	must(t, r.rollsBack(""))
-	if got := r.values(); strings.Contains(got, "20") {
+	if got := r.Values(); strings.Contains(got, "20") {
 		t.Errorf("rolled back to %s", got)
 	}
-	r.isGreen(r.values())
+	r.IsGreen(r.Values())
 }

@@ -8,7 +8,6 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
-	"runtime"
 	"testing"
 
 	. "github.com/caisson-os/caisson/fleet/publish"
@@ -16,6 +15,7 @@ import (
 	"github.com/caisson-os/caisson/oci/sign"
 	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/spec/refusal"
+	"github.com/caisson-os/caisson/test/fleettest"
 )
 
 func numberedNodes(n int) []Node {
@@ -37,10 +37,10 @@ func TestASignedNodeIsSmall(t *testing.T) {
 		todo[i].Bundles = [][]byte{[]byte("other")}
 		must(t, SetDocument(&todo[i], node.Doc))
 	}
-	must(t, SignNodes(f.Publisher, t.Context(), f.policy, &x, todo[:1]))
-	before := heap()
-	must(t, SignNodes(f.Publisher, t.Context(), f.policy, &x, todo[1:]))
-	if held := (heap() - before) / n; held > 400 {
+	must(t, SignNodes(f.Publisher, t.Context(), f.Policy, &x, todo[:1]))
+	before := fleettest.Heap()
+	must(t, SignNodes(f.Publisher, t.Context(), f.Policy, &x, todo[1:]))
+	if held := (fleettest.Heap() - before) / n; held > 400 {
 		t.Errorf("%d bytes are held of a node that is signed", held)
 	}
 	w := &todo[n-1]
@@ -48,8 +48,8 @@ func TestASignedNodeIsSmall(t *testing.T) {
 	if err != nil || len(bundles) != 3 || string(bundles[0]) != "other" || string(bundles[2]) != "{}" {
 		t.Fatalf("%q, %v", bundles, err)
 	}
-	v, err := sign.VerifyOverlay(bundles, f.policy.Operator, 1, w.Overlay)
-	if err != nil || v.Predicate.Node != w.Name || !v.Predicate.Expires.Equal(f.Now.Add(f.policy.Lifetime)) {
+	v, err := sign.VerifyOverlay(bundles, f.Policy.Operator, 1, w.Overlay)
+	if err != nil || v.Predicate.Node != w.Name || !v.Predicate.Expires.Equal(f.Now.Add(f.Policy.Lifetime)) {
 		t.Errorf("%+v, %v", v, err)
 	}
 	w.Generation++
@@ -73,17 +73,17 @@ func TestADirectoryGivesAgain(t *testing.T) {
 		}
 		return nodes
 	}
-	f.publish(large(), Options{})
+	f.MustPublish(large(), Options{})
 	given := map[string]string{}
-	for _, line := range f.publish(large(), Options{}).Published {
+	for _, line := range f.MustPublish(large(), Options{}).Published {
 		given[line.Node] = line.Overlay
 	}
-	fleet, err := f.Read(t.Context(), f.policy)
+	fleet, err := f.Read(t.Context(), f.Policy)
 	must(t, err)
-	before := heap()
+	before := fleettest.Heap()
 	back, err := ReadyBack(t.Context(), fleet, given, spec.Floor{Generation: 1})
 	must(t, err)
-	if held := (heap() - before) / n; held > size/4 {
+	if held := (fleettest.Heap() - before) / n; held > size/4 {
 		t.Errorf("%d bytes are held of an overlay of %d", held, size)
 	}
 	if len(back.Todo()) != n {
@@ -99,14 +99,4 @@ func TestADirectoryGivesAgain(t *testing.T) {
 	if _, err := Document(&w); refusal.Of(err) != refusal.Digest {
 		t.Errorf("of a directory that was changed meanwhile: %v", err)
 	}
-}
-
-// heap is what is held of memory, in bytes.
-func heap() int64 {
-	for range 2 { // a pool gives up in the second what was in it
-		runtime.GC()
-	}
-	var m runtime.MemStats
-	runtime.ReadMemStats(&m)
-	return int64(m.HeapAlloc)
 }

@@ -20,31 +20,31 @@ import (
 
 // diskless is node n0 booting with an empty floor: fleet:current is all that it knows.
 func (f *fleet) diskless() *trust.Accepted {
-	f.t.Helper()
+	f.T.Helper()
 	id := trust.Identity{MACs: []string{"52:54:00:00:00:00"}}
-	b := spec.Bootstrap{Fleet: "metal-a", Keys: sign.PEMs(f.policy.Operator), Threshold: 1, EpochKeys: sign.PEMs(f.policy.Epoch)}
-	overlay, err := trust.Overlay(f.t.Context(), f.Registry.Source(), id.Tags(), "")
-	must(f.t, err)
-	current, err := trust.Current(f.t.Context(), f.Registry.Source(), "")
-	must(f.t, err)
+	b := spec.Bootstrap{Fleet: "metal-a", Keys: sign.PEMs(f.Policy.Operator), Threshold: 1, EpochKeys: sign.PEMs(f.Policy.Epoch)}
+	overlay, err := trust.Overlay(f.T.Context(), f.Registry.Source(), id.Tags(), "")
+	must(f.T, err)
+	current, err := trust.Current(f.T.Context(), f.Registry.Source(), "")
+	must(f.T, err)
 	state, err := trust.AcceptFleet(current, b, spec.Floor{}, 0, trust.Clock{RTC: f.Now})
-	must(f.t, err)
+	must(f.T, err)
 	a, err := trust.All().Accept(overlay, b, id, trust.Clock{RTC: f.Now}, trust.Known{Fleet: state})
-	must(f.t, err)
+	must(f.T, err)
 	return a
 }
 
 func (f *fleet) runs(value string) {
-	f.t.Helper()
+	f.T.Helper()
 	if got := f.diskless().Overlay.Items.Sysctl[0].Value; got != value {
-		f.t.Fatalf("the node runs %s, want %s", got, value)
+		f.T.Fatalf("the node runs %s, want %s", got, value)
 	}
 }
 
 func (f *fleet) green() {
-	f.t.Helper()
-	if report, err := verify.Fleet(f.t.Context(), &f.Reader, f.policy, nil, false); err != nil || !report.OK() {
-		f.t.Fatalf("verify: %+v, %v", report, err)
+	f.T.Helper()
+	if report, err := verify.Fleet(f.T.Context(), &f.Reader, f.Policy, nil, false); err != nil || !report.OK() {
+		f.T.Fatalf("verify: %+v, %v", report, err)
 	}
 }
 
@@ -56,7 +56,7 @@ func n0(reason string) Hold {
 // epoch rises, its content stays, and it can boot with nothing in memory.
 func TestAFrozenNodeKeepsItsContent(t *testing.T) {
 	f := newFleet(t)
-	f.publish(f.nodes("", "10", "10"), Options{})
+	f.MustPublish(f.Nodes("", "10", "10"), Options{})
 	r, err := f.Freeze(t.Context(), n0("a disk is on its way"))
 	must(t, err)
 	if len(r.Held) != 1 || len(r.Published) != 0 || r.Generation != 2 || r.Unchanged != 1 {
@@ -67,8 +67,8 @@ func TestAFrozenNodeKeepsItsContent(t *testing.T) {
 		t.Errorf("held as %+v, want %+v", got, want)
 	}
 	f.runs("10")
-	for _, o := range []Options{{}, {All: true}, {Epoch: 1, EpochKey: f.top}, {Epoch: 2, EpochKey: f.top}} {
-		r := f.publish(f.nodes("", "20", "20"), o)
+	for _, o := range []Options{{}, {All: true}, {Epoch: 1, EpochKey: f.Top}, {Epoch: 2, EpochKey: f.Top}} {
+		r := f.MustPublish(f.Nodes("", "20", "20"), o)
 		if len(r.Held) != 1 || r.Held[0].Node != "n0" {
 			t.Fatalf("publish %+v does not name what it left: %+v", o, r)
 		}
@@ -88,7 +88,7 @@ func TestAFrozenNodeKeepsItsContent(t *testing.T) {
 		t.Fatalf("forward: %+v, %v", r, err)
 	}
 	f.runs("10") // a forward publishes nothing
-	f.publish(f.nodes("", "20", "20"), Options{})
+	f.MustPublish(f.Nodes("", "20", "20"), Options{})
 	f.runs("20")
 	f.green()
 }
@@ -96,50 +96,50 @@ func TestAFrozenNodeKeepsItsContent(t *testing.T) {
 // TestAPinIsSticky is the emergency, and a colleague's publish after it.
 func TestAPinIsSticky(t *testing.T) {
 	f := newFleet(t)
-	one, two := f.layer("1", "default", f.release).Digest, f.layer("2", "default", f.release).Digest
-	f.publish(f.nodes(two, "10", "10"), Options{})
+	one, two := f.Layer("1", "default", f.Release).Digest, f.Layer("2", "default", f.Release).Digest
+	f.MustPublish(f.Nodes(two, "10", "10"), Options{})
 	if _, err := f.Pin(t.Context(), Hold{All: true, By: By{Reason: "2 does not boot"}}, one); err != nil {
 		t.Fatal(err)
 	}
-	if r := f.publish(f.nodes(two, "20", "20"), Options{}); len(r.Held) != 2 || len(r.Published) != 0 {
+	if r := f.MustPublish(f.Nodes(two, "20", "20"), Options{}); len(r.Held) != 2 || len(r.Published) != 0 {
 		t.Errorf("publish over a pin: %+v", r)
 	}
-	f.mustBoot(2, one)
+	f.MustBoot(2, one)
 	must(t, ignore(f.Forward(t.Context(), Hold{All: true})))
-	f.publish(f.nodes(two, "20", "20"), Options{})
-	f.mustBoot(4, two)
+	f.MustPublish(f.Nodes(two, "20", "20"), Options{})
+	f.MustBoot(4, two)
 }
 
 func ignore(_ *Result, err error) error { return err }
 
 func TestRollback(t *testing.T) {
 	f := newFleet(t)
-	one, two := f.layer("1", "default", f.release).Digest, f.layer("2", "default", f.release).Digest
+	one, two := f.Layer("1", "default", f.Release).Digest, f.Layer("2", "default", f.Release).Digest
 	if _, err := f.Rollback(t.Context(), n0(""), ""); err == nil {
 		t.Fatal("nothing to roll back to, and no error")
 	}
-	f.publish(f.nodes(one, "10", "1"), Options{})
+	f.MustPublish(f.Nodes(one, "10", "1"), Options{})
 	if _, err := f.Rollback(t.Context(), n0(""), ""); err == nil || !strings.Contains(err.Error(), "had nothing else before") {
 		t.Fatalf("a node that had nothing before: %v", err)
 	}
-	f.publish(f.nodes(two, "20", "1"), Options{})
-	f.publish(f.nodes(two, "20", "2"), Options{}) // n0 does not change
-	f.publish(f.nodes(two, "30", "2"), Options{})
+	f.MustPublish(f.Nodes(two, "20", "1"), Options{})
+	f.MustPublish(f.Nodes(two, "20", "2"), Options{}) // n0 does not change
+	f.MustPublish(f.Nodes(two, "30", "2"), Options{})
 	r, err := f.Rollback(t.Context(), n0("30 is too much"), "")
 	must(t, err)
 	if len(r.Published) != 1 || r.Generation != 5 {
 		t.Fatalf("rollback: %+v", r)
 	}
 	f.runs("20")
-	f.mustBoot(5, two)
+	f.MustBoot(5, two)
 	if _, err := f.Rollback(t.Context(), n0(""), ""); err == nil || !strings.Contains(err.Error(), "rolled back already") {
 		t.Errorf("a second rollback without a generation: %v", err)
 	}
 	must(t, ignore(f.Rollback(t.Context(), n0("20 is too much"), "1")))
 	f.runs("10")
-	f.mustBoot(6, one)
-	f.publish(f.nodes(two, "40", "3"), Options{})
-	f.mustBoot(6, one)
+	f.MustBoot(6, one)
+	f.MustPublish(f.Nodes(two, "40", "3"), Options{})
+	f.MustBoot(6, one)
 	f.green()
 	for to, want := range map[string]string{"77": "generation 77 is not kept", "0-77": "generation 0-77 is not kept", "x": `"x" is not a generation`} {
 		if _, err := f.Rollback(t.Context(), n0(""), to); err == nil || !strings.Contains(err.Error(), want) {
@@ -148,16 +148,16 @@ func TestRollback(t *testing.T) {
 	}
 	// The machine was replaced meanwhile: the node stays bound to the new one.
 	must(t, ignore(f.Forward(t.Context(), n0(""))))
-	moved := f.nodes(two, "50", "3")
+	moved := f.Nodes(two, "50", "3")
 	doc, err := moved[0].Doc()
 	must(t, err)
 	moved[0].Match.MACs = []string{"52:54:00:00:00:aa"}
 	moved[0].Doc = func() ([]byte, error) {
 		return []byte(strings.Replace(string(doc), "52:54:00:00:00:00", "52:54:00:00:00:aa", 1)), nil
 	}
-	f.publish(moved, Options{})
+	f.MustPublish(moved, Options{})
 	must(t, ignore(f.Rollback(t.Context(), n0(""), "0-2")))
-	x, err := f.index()
+	x, err := f.Index()
 	must(t, err)
 	if got := x.Nodes["n0"].Match.MACs; !slices.Equal(got, []string{"52:54:00:00:00:aa"}) {
 		t.Errorf("the rolled back node is bound to %q", got)
@@ -168,9 +168,9 @@ func TestRollback(t *testing.T) {
 // A rejected layer or one that is gone is not gone back to.
 func TestRollbackNeedsTheLayer(t *testing.T) {
 	f := newFleet(t)
-	one, two := f.layer("1", "default", f.release).Digest, f.layer("2", "default", f.release).Digest
-	f.publish(f.nodes(one, "10"), Options{})
-	f.publish(f.nodes(two, "10"), Options{})
+	one, two := f.Layer("1", "default", f.Release).Digest, f.Layer("2", "default", f.Release).Digest
+	f.MustPublish(f.Nodes(one, "10"), Options{})
+	f.MustPublish(f.Nodes(two, "10"), Options{})
 	must(t, ignore(f.Refresh(t.Context(), Lists{Reject: []string{one}})))
 	if _, err := f.Rollback(t.Context(), n0(""), ""); err == nil || !strings.Contains(err.Error(), "reject") {
 		t.Errorf("to a rejected layer: %v", err)
@@ -180,13 +180,13 @@ func TestRollbackNeedsTheLayer(t *testing.T) {
 	if _, err := f.Rollback(t.Context(), n0(""), ""); err == nil {
 		t.Error("to a layer that is gone: no error")
 	}
-	f.mustBoot(2, two)
+	f.MustBoot(2, two)
 }
 
 func TestPauseAndResume(t *testing.T) {
 	f := newFleet(t)
-	f.publish(f.nodes("", "10", "10"), Options{})
-	f.publish(f.nodes("", "20", "10"), Options{})
+	f.MustPublish(f.Nodes("", "10", "10"), Options{})
+	f.MustPublish(f.Nodes("", "20", "10"), Options{})
 	h := n0("looking at a fan")
 	h.Until = f.Now.Add(2 * time.Hour)
 	must(t, ignore(f.Pause(t.Context(), h)))
@@ -199,7 +199,7 @@ func TestPauseAndResume(t *testing.T) {
 	if o := f.diskless().Overlay; o.Pause != nil {
 		t.Fatalf("the resumed node has %+v", o.Pause)
 	}
-	f.publish(f.nodes("", "30", "10"), Options{})
+	f.MustPublish(f.Nodes("", "30", "10"), Options{})
 	f.runs("20") // frozen still
 	must(t, ignore(f.Forward(t.Context(), n0(""))))
 	// A pause is not what one goes back to.
@@ -211,28 +211,28 @@ func TestPauseAndResume(t *testing.T) {
 // A hold that is over ends at the next publish, which says so.
 func TestHoldsThatAreOver(t *testing.T) {
 	f := newFleet(t)
-	f.publish(f.nodes("", "10", "10", "10"), Options{})
+	f.MustPublish(f.Nodes("", "10", "10", "10"), Options{})
 	until := f.Now.Add(24 * time.Hour)
 	must(t, ignore(f.Freeze(t.Context(), Hold{Nodes: []string{"n0"}, Until: until})))
 	must(t, ignore(f.Freeze(t.Context(), Hold{Nodes: []string{"n1"}})))
 	must(t, ignore(f.Pause(t.Context(), Hold{Nodes: []string{"n0", "n1"}, Until: until})))
-	if r := f.publish(f.nodes("", "20", "20", "20"), Options{}); len(r.Held) != 2 || len(r.Ended) != 0 || len(r.Published) != 1 {
+	if r := f.MustPublish(f.Nodes("", "20", "20", "20"), Options{}); len(r.Held) != 2 || len(r.Ended) != 0 || len(r.Published) != 1 {
 		t.Fatalf("while they last: %+v", r)
 	}
 	f.Now = until
-	r := f.publish(f.nodes("", "20", "20", "20"), Options{})
+	r := f.MustPublish(f.Nodes("", "20", "20", "20"), Options{})
 	if len(r.Ended) != 2 || len(r.Ended[0].Holds) != 2 || len(r.Ended[1].Holds) != 1 || len(r.Held) != 1 || r.Held[0].Node != "n1" || len(r.Published) != 2 {
 		t.Fatalf("when they are over: %+v", r)
 	}
 	f.runs("20")
 	f.green()
-	x, err := f.index()
+	x, err := f.Index()
 	must(t, err)
 	if h := x.Nodes["n1"].Holds; len(h) != 1 || h[0].Kind != spec.HoldFreeze || x.Nodes["n0"].Holds != nil {
 		t.Errorf("afterwards n0 is held by %+v, n1 by %+v", x.Nodes["n0"].Holds, h)
 	}
 	generation := x.Generation
-	if r := f.publish(f.nodes("", "20", "20", "20"), Options{}); r.Generation != generation || len(r.Ended)+len(r.Published)+len(r.Resigned) != 0 {
+	if r := f.MustPublish(f.Nodes("", "20", "20", "20"), Options{}); r.Generation != generation || len(r.Ended)+len(r.Published)+len(r.Resigned) != 0 {
 		t.Errorf("and again: %+v", r)
 	}
 }
@@ -240,8 +240,8 @@ func TestHoldsThatAreOver(t *testing.T) {
 // With --all what had nothing else before stays as it is.
 func TestRollbackOfAllTakesWhatCanGoBack(t *testing.T) {
 	f := newFleet(t)
-	f.publish(f.nodes("", "10"), Options{})
-	f.publish(f.nodes("", "20", "1"), Options{}) // n1 is new
+	f.MustPublish(f.Nodes("", "10"), Options{})
+	f.MustPublish(f.Nodes("", "20", "1"), Options{}) // n1 is new
 	for _, to := range []string{"", "1"} {
 		r, err := f.Rollback(t.Context(), Hold{All: true}, to)
 		must(t, err)

@@ -21,7 +21,7 @@ import (
 
 // imageLayer signs a layer of one image, whose description names a root, "" for none.
 func (f *fleet) imageLayer(version string, data []byte, root string) oci.Descriptor {
-	f.t.Helper()
+	f.T.Helper()
 	image := oci.Describe(oci.TypeSquashfs, data)
 	l := spec.Layer{APIVersion: spec.APIVersion, Kind: spec.KindLayer, Fleet: "metal-a", Version: version, Variant: "default", Arch: "amd64",
 		Images: []spec.Image{{Name: "base", MediaType: image.MediaType, Blob: spec.Blob{Digest: image.Digest, Size: image.Size}}}}
@@ -30,19 +30,19 @@ func (f *fleet) imageLayer(version string, data []byte, root string) oci.Descrip
 	}
 	config, err := spec.Encode(l)
 	if err != nil {
-		f.t.Fatal(err)
+		f.T.Fatal(err)
 	}
 	d := oci.Describe(oci.TypeLayerConfig, config)
 	for _, blob := range []oci.Descriptor{image, d} {
-		if err := f.Registry.PutData(f.t.Context(), oci.RepoLayer, blob); err != nil {
-			f.t.Fatal(err)
+		if err := f.Registry.PutData(f.T.Context(), oci.RepoLayer, blob); err != nil {
+			f.T.Fatal(err)
 		}
 	}
 	raw := oci.Encode(oci.Manifest{SchemaVersion: 2, MediaType: oci.MediaTypeManifest, ArtifactType: oci.TypeLayer, Config: d.Bare(), Layers: []oci.Descriptor{image.Bare()}})
-	if _, err := f.Registry.PutManifest(f.t.Context(), oci.RepoLayer, oci.MediaTypeManifest, raw); err != nil {
-		f.t.Fatal(err)
+	if _, err := f.Registry.PutManifest(f.T.Context(), oci.RepoLayer, oci.MediaTypeManifest, raw); err != nil {
+		f.T.Fatal(err)
 	}
-	f.signLayer(raw, f.release)
+	f.SignLayer(raw, f.Release)
 	return oci.Describe(oci.MediaTypeManifest, raw).Bare()
 }
 
@@ -72,7 +72,7 @@ func TestVerifyImages(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			f := newFleet(t)
 			l := f.imageLayer("1", data, c.root)
-			f.publish(f.nodes(l.Digest, "10"), Options{})
+			f.MustPublish(f.Nodes(l.Digest, "10"), Options{})
 			if c.rot {
 				bad := bytes.Clone(data)
 				bad[100_000] ^= 1
@@ -81,10 +81,10 @@ func TestVerifyImages(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			if report, err := verify.Fleet(t.Context(), &f.Reader, f.policy, nil, false); err != nil || !report.OK() {
+			if report, err := verify.Fleet(t.Context(), &f.Reader, f.Policy, nil, false); err != nil || !report.OK() {
 				t.Fatalf("without images: %+v, %v", report, err)
 			}
-			report, err := verify.Fleet(t.Context(), &f.Reader, f.policy, nil, true)
+			report, err := verify.Fleet(t.Context(), &f.Reader, f.Policy, nil, true)
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -12,19 +12,21 @@ import (
 	. "github.com/caisson-os/caisson/fleet/publish"
 	"github.com/caisson-os/caisson/fleet/published"
 	"github.com/caisson-os/caisson/fleet/verify"
+	"github.com/caisson-os/caisson/internal/cli"
 	"github.com/caisson-os/caisson/oci"
 	"github.com/caisson-os/caisson/oci/sign"
 	"github.com/caisson-os/caisson/oci/trust"
 	"github.com/caisson-os/caisson/oci/trust/chain"
 	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/spec/refusal"
+	"github.com/caisson-os/caisson/test/fleettest"
 )
 
 // A fleet:current of a later release is read, and what was left out is said; it is not
 // written again, which would lose that.
 func TestCurrentOfALaterRelease(t *testing.T) {
 	f := newFleet(t)
-	f.publish(f.nodes("", "10"), Options{})
+	f.MustPublish(f.Nodes("", "10"), Options{})
 	was, err := published.Document(t.Context(), f.Registry.Source(), "current", oci.TypeFleet, oci.MaxFleet)
 	if err != nil {
 		t.Fatal(err)
@@ -34,11 +36,11 @@ func TestCurrentOfALaterRelease(t *testing.T) {
 	if _, err := PutFleet(f.Publisher, t.Context(), "metal-a", Statement(later, []string{"current"}, oci.TypeFleet, sign.PredicateFleet, FreshFor)); err != nil {
 		t.Fatal(err)
 	}
-	report, err := verify.Fleet(t.Context(), &f.Reader, f.policy, nil, false)
+	report, err := verify.Fleet(t.Context(), &f.Reader, f.Policy, nil, false)
 	if err != nil || !report.OK() || !strings.Contains(report.Findings[0].Detail, spec.LeftOut([]string{"laterKey"})) {
 		t.Errorf("%+v, %v", report, err)
 	}
-	_, err = f.Publish(t.Context(), f.policy, f.nodes("", "20"), Options{})
+	_, err = f.Publish(t.Context(), f.Policy, f.Nodes("", "20"), Options{})
 	if refusal.Of(err) != refusal.NeedsAgent || !strings.Contains(err.Error(), "laterKey") {
 		t.Errorf("it was written again: %v", err)
 	}
@@ -52,7 +54,7 @@ func TestIndexOfALaterRelease(t *testing.T) {
 	for _, what := range []string{"index", "shard"} {
 		t.Run(what, func(t *testing.T) {
 			f := newFleet(t)
-			f.publish(f.nodes("", "10"), Options{})
+			f.MustPublish(f.Nodes("", "10"), Options{})
 			was, err := published.Document(t.Context(), f.Registry.Source(), "index", oci.TypeFleetIndex, 1<<20)
 			must(t, err)
 			later := addLaterKey(was.Document)
@@ -71,14 +73,14 @@ func TestIndexOfALaterRelease(t *testing.T) {
 				must(t, err)
 			}
 			f.Now = f.Now.Add(time.Minute)
-			_, err = PutFleet(f.Publisher, t.Context(), "metal-a", Statement(later, []string{"index"}, oci.TypeFleetIndex, sign.PredicateIndex, f.policy.Lifetime))
+			_, err = PutFleet(f.Publisher, t.Context(), "metal-a", Statement(later, []string{"index"}, oci.TypeFleetIndex, sign.PredicateIndex, f.Policy.Lifetime))
 			must(t, err)
-			report, err := verify.Fleet(t.Context(), &f.Reader, f.policy, nil, false)
+			report, err := verify.Fleet(t.Context(), &f.Reader, f.Policy, nil, false)
 			if err == nil && report.OK() {
 				t.Errorf("it is read: %+v", report)
 			}
-			_, err = f.Publish(t.Context(), f.policy, f.nodes("", "20"), Options{})
-			if refusal.Of(err) != refusal.Overlay || !strings.Contains(err.Error(), "laterKey") || !strings.Contains(hintOf(err), "later one") {
+			_, err = f.Publish(t.Context(), f.Policy, f.Nodes("", "20"), Options{})
+			if refusal.Of(err) != refusal.Overlay || !strings.Contains(err.Error(), "laterKey") || !strings.Contains(cli.HintOf(err), "later one") {
 				t.Errorf("it was written again: %v", err)
 			}
 			if now, err := published.Document(t.Context(), f.Registry.Source(), "index", oci.TypeFleetIndex, 1<<20); err != nil || string(now.Document) != string(later) {
@@ -95,7 +97,7 @@ func TestPlanOfALaterRelease(t *testing.T) {
 	must(t, err)
 	digest, err := PutFleetDocument(f.Publisher, t.Context(), "metal-a", Statement(addLaterKey(raw), []string{PlanTag("r")}, oci.TypeRollout, sign.PredicateRollout, PlanLife))
 	must(t, err)
-	if _, err := published.ReadPlan(t.Context(), f.Registry.Source(), "metal-a", "r", spec.Rollout{Plan: digest}); err == nil || !strings.Contains(err.Error(), "laterKey") || hintOf(err) == "" {
+	if _, err := published.ReadPlan(t.Context(), f.Registry.Source(), "metal-a", "r", spec.Rollout{Plan: digest}); err == nil || !strings.Contains(err.Error(), "laterKey") || cli.HintOf(err) == "" {
 		t.Errorf("%v", err)
 	}
 }
@@ -104,16 +106,16 @@ func TestPlanOfALaterRelease(t *testing.T) {
 // would lose the rest.
 func TestKeysOfALaterRelease(t *testing.T) {
 	r := newRotated(t, "", nil)
-	one, err := spec.Encode(r.policy.Chain.Newest().Keys)
+	one, err := spec.Encode(r.Policy.Chain.Newest().Keys)
 	must(t, err)
 	later := trust.Candidate{Document: addLaterKey(one)}
-	bundle, err := sign.SignKeys(r.root, oci.Digest(later.Document), sign.KeysPredicate{Fleet: r.policy.Fleet, Version: 1, IssuedAt: start})
+	bundle, err := sign.SignKeys(r.root, oci.Digest(later.Document), sign.KeysPredicate{Fleet: r.Policy.Fleet, Version: 1, IssuedAt: fleettest.Start})
 	must(t, err)
 	later.Bundles = [][]byte{bundle}
-	r.policy.Chain, err = chain.First(later)
+	r.Policy.Chain, err = chain.First(later)
 	must(t, err)
-	_, err = r.rotate(t.Context(), r.fresh, r.operator)
-	if refusal.Of(err) != refusal.NeedsAgent || !strings.Contains(err.Error(), "version 1 of the keys has laterKey") || hintOf(err) == "" {
+	_, err = r.rotate(t.Context(), r.fresh, r.Operator)
+	if refusal.Of(err) != refusal.NeedsAgent || !strings.Contains(err.Error(), "version 1 of the keys has laterKey") || cli.HintOf(err) == "" {
 		t.Errorf("%v", err)
 	}
 	if _, err := r.Registry.Source().Manifest(t.Context(), oci.RepoFleet, trust.KeysTag(2), ""); !errors.Is(err, oci.ErrNotFound) {

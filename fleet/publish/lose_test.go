@@ -46,28 +46,28 @@ func TestRotateLosesNobody(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := newRotated(t, "", nil)
-			layer := r.layer("1", "", r.release).Digest
+			layer := r.Layer("1", "", r.Release).Digest
 			if c.follows {
 				layer = r.Following("1")
 			}
 			o := Options{LayerNamed: true}
 			if c.epoch {
-				o.Epoch, o.EpochKey = 1, r.top
+				o.Epoch, o.EpochKey = 1, r.Top
 			}
-			_, err := r.Publish(t.Context(), r.policy, r.nodes(layer, "10", "10", "10"), o)
+			_, err := r.Publish(t.Context(), r.Policy, r.Nodes(layer, "10", "10", "10"), o)
 			must(t, err)
 			if c.lower {
-				must(t, r.goOn(t.Context(), []crypto.Signer{r.operator, r.fresh}, func(next *published.Policy, rotation *rotate.Rotation) {
-					operators(false, r.operator, r.fresh)(next, rotation)
+				must(t, r.goOn(t.Context(), []crypto.Signer{r.Operator, r.fresh}, func(next *published.Policy, rotation *rotate.Rotation) {
+					operators(false, r.Operator, r.fresh)(next, rotation)
 					next.Threshold = 2
 				}))
 			}
-			version := r.policy.Chain.Version()
-			by := map[string][]crypto.Signer{"both": {r.operator, r.fresh}, "other": {r.fresh}}[c.by]
+			version := r.Policy.Chain.Version()
+			by := map[string][]crypto.Signer{"both": {r.Operator, r.fresh}, "other": {r.fresh}}[c.by]
 			err = r.goOn(t.Context(), by, func(next *published.Policy, rotation *rotate.Rotation) {
 				keys := []*ecdsa.PrivateKey{r.fresh}
 				if c.stays {
-					keys = append(keys, r.operator)
+					keys = append(keys, r.Operator)
 				}
 				operators(false, keys...)(next, rotation)
 				if rotation.Known, rotation.Lose = c.known, c.lose; c.lower {

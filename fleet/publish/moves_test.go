@@ -69,7 +69,7 @@ func TestWhoFollowsReadsWhatMayHaveMoved(t *testing.T) {
 	var err error
 	f.Registry, err = registry.Open(at, registry.Options{PlainHTTP: true})
 	must(t, err)
-	f.NewFleet, f.Trust = true, &f.policy
+	f.NewFleet, f.Trust = true, &f.Policy
 	f.Say = t.Logf
 	values := slices.Repeat([]string{"10"}, 20)
 	pass := func(refuse string) {
@@ -81,7 +81,7 @@ func TestWhoFollowsReadsWhatMayHaveMoved(t *testing.T) {
 		s.now, s.read, s.refuse = f.Now, map[string]bool{}, refuse
 	}
 	publish := func(values []string) error {
-		_, err := f.Publish(t.Context(), f.policy, f.nodes("", values...), Options{})
+		_, err := f.Publish(t.Context(), f.Policy, f.Nodes("", values...), Options{})
 		return err
 	}
 	pass("")
@@ -105,11 +105,11 @@ func TestWhoFollowsReadsWhatMayHaveMoved(t *testing.T) {
 	if !s.read["n0"] || !s.read["n1"] {
 		t.Errorf("read were %v: what was moved is not found", s.read)
 	}
-	if got := f.values(); got != "10 10 10" {
+	if got := f.Values(); got != "10 10 10" {
 		t.Errorf("nodes have %s", got)
 	}
-	f.isGreen("10")
-	is, err := f.Read(t.Context(), f.policy)
+	f.IsGreen("10")
+	is, err := f.Read(t.Context(), f.Policy)
 	must(t, err)
 	if moves := is.State().Index.Root.Moves; moves != nil {
 		t.Errorf("nothing is under way, and the index names %v", moves)

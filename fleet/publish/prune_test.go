@@ -26,7 +26,7 @@ func TestPruneBesidePublishTearsNothing(t *testing.T) {
 	f := newFleet(t)
 	ref := f.Registry.Ref()
 	f.Now = time.Now().UTC().Truncate(time.Second)
-	f.publish(f.nodes("", "0", "0"), Options{})
+	f.MustPublish(f.Nodes("", "0", "0"), Options{})
 	for round := range 10 {
 		must(t, filepath.WalkDir(filepath.Join(ref.Layout, "blobs"), func(name string, d os.DirEntry, err error) error {
 			old := time.Now().Add(-2 * time.Hour)
@@ -38,7 +38,7 @@ func TestPruneBesidePublishTearsNothing(t *testing.T) {
 		var group sync.WaitGroup
 		publisher, pruner := f.at(t, ref.String()), f.at(t, ref.String())
 		group.Go(func() {
-			if _, err := publisher.Publish(t.Context(), f.policy, f.nodes("", fmt.Sprint(round%2), "0"), Options{}); err != nil {
+			if _, err := publisher.Publish(t.Context(), f.Policy, f.Nodes("", fmt.Sprint(round%2), "0"), Options{}); err != nil {
 				t.Error(err)
 			}
 		})
@@ -72,14 +72,14 @@ func TestPruneBesidePublishTearsNothing(t *testing.T) {
 // A prune with a policy verifies first.
 func TestPruneVerifies(t *testing.T) {
 	f := newFleet(t)
-	l := f.layer("1", "default", f.release)
-	f.publish(f.nodes(l.Digest, "1"), Options{})
-	f.Trust = &f.policy
+	l := f.Layer("1", "default", f.Release)
+	f.MustPublish(f.Nodes(l.Digest, "1"), Options{})
+	f.Trust = &f.Policy
 	if _, err := prune.Run(t.Context(), &f.Reader, f.Alone, prune.Keep{Versions: 1, Generations: 1}, false); err != nil {
 		t.Fatal(err)
 	}
 	stranger := newFleet(t)
-	f.Trust = &stranger.policy
+	f.Trust = &stranger.Policy
 	if _, err := prune.Run(t.Context(), &f.Reader, f.Alone, prune.Keep{Versions: 1, Generations: 1}, false); err == nil {
 		t.Error("pruned what another key signed")
 	}
@@ -89,21 +89,21 @@ func TestPruneVerifies(t *testing.T) {
 // what a generation needs that stays.
 func TestPruneSparesWhatIsNeeded(t *testing.T) {
 	p := newFleet(t)
-	p.Trust = &p.policy
+	p.Trust = &p.Policy
 	current := func(version, created string) string {
-		layer := p.layerOf(version, "default", created, p.release)
-		_, err := (&release.Pusher{Registry: p.Registry, Release: p.release, Now: p.Now}).Index(t.Context(), []oci.Descriptor{layer}, nil, "metal-a", version)
+		layer := p.LayerOf(version, "default", created, p.Release)
+		_, err := (&release.Pusher{Registry: p.Registry, Release: p.Release, Now: p.Now}).Index(t.Context(), []oci.Descriptor{layer}, nil, "metal-a", version)
 		must(t, err)
 		return layer.Digest
 	}
 	one := current("1", "2026-10-01T00:00:00Z")
-	p.publish(p.nodes(one, "10", "10"), Options{})
+	p.MustPublish(p.Nodes(one, "10", "10"), Options{})
 	p.Now = p.Now.Add(24 * time.Hour)
 	two := current("2", "2026-10-20T00:00:00Z")
-	p.publish(p.nodes(two, "20", "20"), Options{Epoch: 1, EpochKey: p.top})
+	p.MustPublish(p.Nodes(two, "20", "20"), Options{Epoch: 1, EpochKey: p.Top})
 	p.Now = p.Now.Add(24 * time.Hour)
 	three := current("3", "2026-10-30T00:00:00Z")
-	p.publish(p.nodes(three, "30", "30"), Options{})
+	p.MustPublish(p.Nodes(three, "30", "30"), Options{})
 	kept := func(keep prune.Keep) (why map[string]string) {
 		t.Helper()
 		out, err := prune.Run(t.Context(), &p.Reader, p.Alone, keep, true)
@@ -124,7 +124,7 @@ func TestPruneSparesWhatIsNeeded(t *testing.T) {
 		t.Errorf("three versions: %v", why)
 	}
 	for _, phase := range []string{spec.RolloutRunning, spec.RolloutAborted} { // no wave with the layer began yet
-		_, err := p.Advance(t.Context(), p.policy, "r", By{}, func(_ context.Context, f *published.Fleet) (*Step, error) {
+		_, err := p.Advance(t.Context(), p.Policy, "r", By{}, func(_ context.Context, f *published.Fleet) (*Step, error) {
 			plan := spec.RolloutPlan{APIVersion: spec.APIVersion, Kind: spec.KindRolloutPlan, Fleet: "metal-a", Name: "r", Before: f.Floor(), Layers: []string{one}}
 			return &Step{Plan: &plan, Row: spec.Rollout{Phase: phase}}, nil
 		})
@@ -157,7 +157,7 @@ func TestPruneSparesWhatIsNeeded(t *testing.T) {
 	if _, err := p.Rollback(t.Context(), Hold{Nodes: []string{"n0"}}, ""); err != nil {
 		t.Error(err)
 	}
-	if report, err := verify.Fleet(t.Context(), &p.Reader, p.policy, nil, false); err != nil || !report.OK() {
+	if report, err := verify.Fleet(t.Context(), &p.Reader, p.Policy, nil, false); err != nil || !report.OK() {
 		t.Errorf("verify: %+v, %v", report, err)
 	}
 }
@@ -165,7 +165,7 @@ func TestPruneSparesWhatIsNeeded(t *testing.T) {
 // What another program keeps under the nodes' names is not an overlay, and stops nothing.
 func TestPruneLeavesWhatIsNotAnOverlay(t *testing.T) {
 	f := newFleet(t)
-	f.publish(f.nodes("", "1"), Options{})
+	f.MustPublish(f.Nodes("", "1"), Options{})
 	must(t, f.Registry.PutData(t.Context(), oci.RepoNode, oci.Describe(oci.MediaTypeEmpty, oci.Empty)))
 	raw := oci.Encode(oci.Manifest{SchemaVersion: 2, MediaType: oci.MediaTypeManifest, ArtifactType: "application/x-other",
 		Config: oci.Describe(oci.MediaTypeEmpty, oci.Empty).Bare(), Layers: []oci.Descriptor{}})

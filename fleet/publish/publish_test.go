@@ -5,12 +5,10 @@ package publish_test
 import (
 	"bytes"
 	"crypto"
-	"crypto/ecdsa"
 	"errors"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
-	"path/filepath"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -28,10 +26,9 @@ import (
 	"github.com/caisson-os/caisson/oci/trust"
 	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/spec/refusal"
+	"github.com/caisson-os/caisson/test/fleettest"
 	"github.com/caisson-os/caisson/test/require"
 )
-
-var start = time.Date(2026, 11, 1, 0, 0, 0, 0, time.UTC)
 
 func must(t testing.TB, err error) {
 	t.Helper()
@@ -40,95 +37,19 @@ func must(t testing.TB, err error) {
 	}
 }
 
-// fleet is a layout with keys for every role.
-type fleet struct {
-	*Publisher
-	t                                   testing.TB
-	operator, release, attestation, top *ecdsa.PrivateKey
-	policy                              published.Policy
-	floor                               spec.Floor
-}
+// fleet is a layout with keys for every role, and what tests of publishers do with it.
+type fleet struct{ *fleettest.Fleet }
 
 func newFleet(t testing.TB) *fleet {
 	t.Helper()
-	r, err := registry.Open("oci:"+t.TempDir(), registry.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	f := &fleet{t: t}
-	for _, k := range []**ecdsa.PrivateKey{&f.operator, &f.release, &f.attestation, &f.top} {
-		if *k, err = sign.Generate(); err != nil {
-			t.Fatal(err)
-		}
-	}
-	m, err := published.OpenMemory(filepath.Join(t.TempDir(), "memory"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	f.Publisher = &Publisher{Reader: published.Reader{Memory: m, Registry: r, Signers: []crypto.Signer{f.operator}, Now: start, Say: t.Logf}}
-	f.policy = published.Policy{
-		Fleet: "metal-a", Threshold: 1, Lifetime: 30 * 24 * time.Hour,
-		Operator: []sign.Verifier{sign.VerifierOf(f.operator)},
-		Release:  []sign.Verifier{sign.VerifierOf(f.release)},
-		Epoch:    []sign.Verifier{sign.VerifierOf(f.top)},
-	}
-	return f
-}
-
-// signLayer signs a layer, in the form of cosign sign.
-func (f *fleet) signLayer(manifest []byte, by crypto.Signer) {
-	f.t.Helper()
-	bundle, err := sign.SignArtifact(by, oci.Digest(manifest))
-	if err != nil {
-		f.t.Fatal(err)
-	}
-	f.attach(manifest, bundle)
-}
-
-func (f *fleet) attach(manifest, bundle []byte) {
-	f.t.Helper()
-	if err := release.Attach(f.t.Context(), f.Registry, oci.Describe(oci.MediaTypeManifest, manifest), release.Bundle{Data: bundle, Predicate: sign.PredicateCosign, At: f.Now}); err != nil {
-		f.t.Fatal(err)
-	}
-}
-
-// layer pushes a layer that holds nothing; by signs it unless it is nil.
-func (f *fleet) layer(version, variant string, by *ecdsa.PrivateKey) oci.Descriptor {
-	f.t.Helper()
-	return f.layerOf(version, variant, "", by)
-}
-
-// layerOf is layer with the time of its build.
-func (f *fleet) layerOf(version, variant, created string, by *ecdsa.PrivateKey) oci.Descriptor {
-	f.t.Helper()
-	return f.layerAs(spec.Layer{APIVersion: spec.APIVersion, Kind: spec.KindLayer, Fleet: "metal-a", Version: version, Variant: variant, Arch: "amd64", Created: created, Images: []spec.Image{}}, by)
-}
-
-func (f *fleet) layerAs(l spec.Layer, by *ecdsa.PrivateKey) oci.Descriptor {
-	f.t.Helper()
-	config, err := spec.Encode(l)
-	if err != nil {
-		f.t.Fatal(err)
-	}
-	d := oci.Describe(oci.TypeLayerConfig, config)
-	if err := f.Registry.PutData(f.t.Context(), "layer", d); err != nil {
-		f.t.Fatal(err)
-	}
-	raw := oci.Encode(oci.Manifest{SchemaVersion: 2, MediaType: oci.MediaTypeManifest, ArtifactType: oci.TypeLayer, Config: d.Bare(), Layers: []oci.Descriptor{}})
-	if _, err := f.Registry.PutManifest(f.t.Context(), "layer", oci.MediaTypeManifest, raw); err != nil {
-		f.t.Fatal(err)
-	}
-	if by != nil {
-		f.signLayer(raw, by)
-	}
-	return oci.Describe(oci.MediaTypeManifest, raw).Bare()
+	return &fleet{fleettest.New(t)}
 }
 
 // A layer for development that takes the place of one that is not is said, once a publish.
 func TestFastLayerIsSaid(t *testing.T) {
 	f := newFleet(t)
 	layer := func(version string, fast bool) string {
-		return f.layerAs(spec.Layer{APIVersion: spec.APIVersion, Kind: spec.KindLayer, Fleet: "metal-a", Version: version, Variant: "default", Arch: "amd64", Images: []spec.Image{}, Fast: fast}, f.release).Digest
+		return f.LayerAs(spec.Layer{APIVersion: spec.APIVersion, Kind: spec.KindLayer, Fleet: "metal-a", Version: version, Variant: "default", Arch: "amd64", Images: []spec.Image{}, Fast: fast}, f.Release).Digest
 	}
 	var said []string
 	f.Say = func(format string, args ...any) {
@@ -142,7 +63,7 @@ func TestFastLayerIsSaid(t *testing.T) {
 	}{{true, 0}, {false, 0}, {true, 1}, {true, 0}, {false, 0}} { // the first takes no other's place
 		said = nil
 		digest := layer(fmt.Sprint(len(said), c, f.Now.UnixNano()), c.fast)
-		if _, err := f.Publish(t.Context(), f.policy, f.nodes(digest, "1"), Options{LayerNamed: true}); err != nil {
+		if _, err := f.Publish(t.Context(), f.Policy, f.Nodes(digest, "1"), Options{LayerNamed: true}); err != nil {
 			t.Fatal(err)
 		}
 		f.Now = f.Now.Add(time.Second)
@@ -156,9 +77,9 @@ func TestFastLayerIsSaid(t *testing.T) {
 // tag is anybody's.
 func TestFleetLayer(t *testing.T) {
 	f := newFleet(t)
-	good, unsigned := f.layer("1", "default", f.release).Digest, f.layer("2", "default", nil).Digest
-	f.Trust = &f.policy
-	if _, err := f.Publish(t.Context(), f.policy, f.nodes(good, "1"), Options{}); err != nil {
+	good, unsigned := f.Layer("1", "default", f.Release).Digest, f.Layer("2", "default", nil).Digest
+	f.Trust = &f.Policy
+	if _, err := f.Publish(t.Context(), f.Policy, f.Nodes(good, "1"), Options{}); err != nil {
 		t.Fatal(err)
 	}
 	read, err := f.Look(t.Context())
@@ -178,98 +99,31 @@ func TestFleetLayer(t *testing.T) {
 	}
 }
 
-func (f *fleet) nodes(layer string, values ...string) []Node {
-	var nodes []Node
-	for i, v := range values {
-		o := &spec.Overlay{
-			Core: spec.Core{APIVersion: spec.APIVersion, Kind: spec.KindOverlay, Fleet: "metal-a", Node: fmt.Sprintf("n%d", i), Layer: layer, Variant: "default",
-				Match: spec.Match{MACs: []string{fmt.Sprintf("52:54:00:00:00:%02x", i)}}},
-			Items: spec.Items{Sysctl: []spec.Sysctl{{Key: "vm/swappiness", Value: v}}},
-		}
-		nodes = append(nodes, Node{Name: o.Node, Match: o.Match, Layer: layer, Doc: func() ([]byte, error) { return spec.Encode(o) }})
-	}
-	return nodes
-}
-
 // bound returns the overlay of a node that is bound to cards.
 func (f *fleet) bound(name string, macs ...string) func() ([]byte, error) {
 	o := &spec.Overlay{Core: spec.Core{APIVersion: spec.APIVersion, Kind: spec.KindOverlay, Fleet: "metal-a", Node: name, Match: spec.Match{MACs: macs}}}
 	return func() ([]byte, error) { return spec.Encode(o) }
 }
 
-// wholeIndex is an index with all its rows.
-type wholeIndex struct {
-	spec.FleetIndex
-	Nodes index.Rows
-}
-
-func (f *fleet) index() (*wholeIndex, error) {
-	v, err := f.Open(f.t.Context(), f.policy, published.Purpose{Publish: true})
-	if err != nil {
-		return nil, err
-	}
-	x := wholeIndex{FleetIndex: v.State().Index.Root}
-	x.Nodes, err = v.Nodes(f.t.Context())
-	return &x, err
-}
-
 func (f *fleet) readCurrent() (*trust.FleetState, error) {
-	v, err := f.Open(f.t.Context(), f.policy, published.Purpose{Publish: true})
+	v, err := f.Open(f.T.Context(), f.Policy, published.Purpose{Publish: true})
 	if err != nil {
 		return nil, err
 	}
 	return v.State().Current, nil
 }
 
-func (f *fleet) publish(nodes []Node, o Options) *Result {
-	f.t.Helper()
-	r, err := f.Publish(f.t.Context(), f.policy, nodes, o)
-	if err != nil {
-		f.t.Fatal(err)
-	}
-	return r
-}
-
-// boot is node n0 asking by its MAC address alone. It keeps a floor.
-func (f *fleet) boot() (*trust.Accepted, error) { return f.bootOn("") }
-
-// bootOn is boot where another layer is stacked than the overlay names.
-func (f *fleet) bootOn(layer string) (*trust.Accepted, error) {
-	id := trust.Identity{MACs: []string{"52:54:00:00:00:00"}}
-	c, err := trust.Overlay(f.t.Context(), f.Registry.Source(), id.Tags(), "")
-	if err != nil {
-		return nil, err
-	}
-	b := spec.Bootstrap{Fleet: "metal-a", Keys: sign.PEMs(f.policy.Operator), Threshold: f.policy.Threshold, EpochKeys: sign.PEMs([]sign.Verifier{sign.VerifierOf(f.top)})}
-	a, err := f.AgentRules().Accept(c, b, id, trust.Clock{RTC: f.Now}, trust.Known{Floor: f.floor, On: layer})
-	if err == nil {
-		f.floor = a.Floor
-	}
-	return a, err
-}
-
-func (f *fleet) mustBoot(generation uint64, layer string) {
-	f.t.Helper()
-	a, err := f.boot()
-	if err != nil {
-		f.t.Fatal(err)
-	}
-	if a.Floor.Generation != generation || a.Overlay.Layer != layer {
-		f.t.Fatalf("node runs generation %d, layer %s; want %d, %s", a.Floor.Generation, a.Overlay.Layer, generation, layer)
-	}
-}
-
 func TestPublishPinAndBack(t *testing.T) {
 	f := newFleet(t)
-	one, two := f.layer("1", "default", f.release).Digest, f.layer("2", "default", f.release).Digest
+	one, two := f.Layer("1", "default", f.Release).Digest, f.Layer("2", "default", f.Release).Digest
 
-	f.publish(f.nodes(one, "10", "10"), Options{})
-	f.mustBoot(1, one)
-	r := f.publish(f.nodes(two, "10", "10"), Options{})
+	f.MustPublish(f.Nodes(one, "10", "10"), Options{})
+	f.MustBoot(1, one)
+	r := f.MustPublish(f.Nodes(two, "10", "10"), Options{})
 	if len(r.Published) != 2 || r.Generation != 2 {
 		t.Fatalf("second publish: %+v", r)
 	}
-	f.mustBoot(2, two)
+	f.MustBoot(2, two)
 
 	r, err := f.Pin(t.Context(), Hold{Nodes: []string{"n0"}}, one)
 	if err != nil {
@@ -278,9 +132,9 @@ func TestPublishPinAndBack(t *testing.T) {
 	if len(r.Published) != 1 || r.Generation != 3 {
 		t.Fatalf("pin: %+v", r)
 	}
-	f.mustBoot(3, one)
+	f.MustBoot(3, one)
 
-	report, err := verify.Fleet(t.Context(), &f.Reader, f.policy, nil, false)
+	report, err := verify.Fleet(t.Context(), &f.Reader, f.Policy, nil, false)
 	if err != nil || !report.OK() {
 		t.Fatalf("verify: %+v, %v", report, err)
 	}
@@ -291,25 +145,25 @@ func TestPublishPinAndBack(t *testing.T) {
 
 func TestUnchangedNodesKeepTheirGeneration(t *testing.T) {
 	f := newFleet(t)
-	f.publish(f.nodes("", "10", "10"), Options{})
-	r := f.publish(f.nodes("", "10", "20"), Options{})
+	f.MustPublish(f.Nodes("", "10", "10"), Options{})
+	r := f.MustPublish(f.Nodes("", "10", "20"), Options{})
 	if len(r.Published) != 1 || r.Published[0].Node != "n1" || r.Unchanged != 1 {
 		t.Fatalf("one node changed: %+v", r)
 	}
-	f.mustBoot(1, "")
+	f.MustBoot(1, "")
 
 	f.Now = f.Now.Add(25 * 24 * time.Hour)
-	r = f.publish(f.nodes("", "10", "20"), Options{})
+	r = f.MustPublish(f.Nodes("", "10", "20"), Options{})
 	if len(r.Resigned) != 2 || len(r.Published) != 0 || r.Generation != 2 {
 		t.Fatalf("near the end of the signature: %+v", r)
 	}
-	f.mustBoot(1, "")
+	f.MustBoot(1, "")
 
-	r = f.publish(f.nodes("", "10", "20"), Options{All: true})
+	r = f.MustPublish(f.Nodes("", "10", "20"), Options{All: true})
 	if len(r.Published) != 2 || r.Generation != 3 {
 		t.Fatalf("with all: %+v", r)
 	}
-	f.mustBoot(3, "")
+	f.MustBoot(3, "")
 	fresh, err := f.readCurrent()
 	if err != nil || fresh.Minimum.Generation != 3 {
 		t.Fatalf("fleet:current = %+v, %v; want a minimum of 3", fresh, err)
@@ -318,27 +172,27 @@ func TestUnchangedNodesKeepTheirGeneration(t *testing.T) {
 
 func TestLayersMustBeReleased(t *testing.T) {
 	f := newFleet(t)
-	bare := f.layer("unsigned", "default", nil)
-	attested := f.layer("attested", "default", nil)
+	bare := f.Layer("unsigned", "default", nil)
+	attested := f.Layer("attested", "default", nil)
 	raw, _, err := f.Registry.Manifest(t.Context(), "layer", attested.Digest)
 	if err != nil {
 		t.Fatal(err)
 	}
-	bundle, err := sign.Attest(f.release, attested.Digest, sign.PredicateProvenance, []byte("{}"))
+	bundle, err := sign.Attest(f.Release, attested.Digest, sign.PredicateProvenance, []byte("{}"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	f.attach(raw, bundle)
-	wrong := f.layer("wrong key", "default", f.attestation)
+	f.Attach(raw, bundle)
+	wrong := f.Layer("wrong key", "default", f.Attestation)
 	for want, digest := range map[refusal.Code]string{refusal.Unsigned: bare.Digest, refusal.UnknownKey: wrong.Digest, refusal.PredicateType: attested.Digest} {
-		if _, err := f.Layers(t.Context(), f.policy, digest); refusal.Of(err) != want {
+		if _, err := f.Layers(t.Context(), f.Policy, digest); refusal.Of(err) != want {
 			t.Errorf("layer = %v, want %s", err, want)
 		}
 	}
-	good := f.layer("good", "default", f.attestation) // a bad signature beside a good one
+	good := f.Layer("good", "default", f.Attestation) // a bad signature beside a good one
 	raw, _, _ = f.Registry.Manifest(t.Context(), "layer", good.Digest)
-	f.signLayer(raw, f.release)
-	if _, err := f.Layers(t.Context(), f.policy, good.Digest); err != nil {
+	f.SignLayer(raw, f.Release)
+	if _, err := f.Layers(t.Context(), f.Policy, good.Digest); err != nil {
 		t.Errorf("a bad signature beside a good one: %v", err)
 	}
 }
@@ -346,13 +200,13 @@ func TestLayersMustBeReleased(t *testing.T) {
 // TestVariantsComeFromTheSignedDescription lets the index's annotations lie.
 func TestVariantsComeFromTheSignedDescription(t *testing.T) {
 	f := newFleet(t)
-	a, b := f.layer("1", "default", f.release), f.layer("1", "dpdk", f.release)
+	a, b := f.Layer("1", "default", f.Release), f.Layer("1", "dpdk", f.Release)
 	a.Annotations, b.Annotations = map[string]string{oci.AnnotationVariant: "dpdk"}, map[string]string{oci.AnnotationVariant: "default"}
 	index, err := (&release.Pusher{Registry: f.Registry, Now: f.Now}).Index(t.Context(), []oci.Descriptor{a, b}, nil, "metal-a", "1")
 	if err != nil {
 		t.Fatal(err)
 	}
-	layers, err := f.Layers(t.Context(), f.policy, index)
+	layers, err := f.Layers(t.Context(), f.Policy, index)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -368,28 +222,28 @@ func TestVariantsComeFromTheSignedDescription(t *testing.T) {
 
 func TestEpoch(t *testing.T) {
 	f := newFleet(t)
-	f.publish(f.nodes("", "10"), Options{})
-	f.mustBoot(1, "")
-	if _, err := f.Publish(t.Context(), f.policy, f.nodes("", "10"), Options{Epoch: 1}); err == nil {
+	f.MustPublish(f.Nodes("", "10"), Options{})
+	f.MustBoot(1, "")
+	if _, err := f.Publish(t.Context(), f.Policy, f.Nodes("", "10"), Options{Epoch: 1}); err == nil {
 		t.Fatal("the epoch rose without its key")
 	}
-	f.publish(f.nodes("", "10"), Options{Epoch: 1, EpochKey: f.top})
-	f.mustBoot(2, "")
-	if f.floor.Epoch != 1 {
-		t.Fatalf("floor = %+v, want epoch 1", f.floor)
+	f.MustPublish(f.Nodes("", "10"), Options{Epoch: 1, EpochKey: f.Top})
+	f.MustBoot(2, "")
+	if f.Floor.Epoch != 1 {
+		t.Fatalf("floor = %+v, want epoch 1", f.Floor)
 	}
 	// Later publishes carry the permission on, also to nodes that start afresh.
-	f.publish(f.nodes("", "11"), Options{})
-	f.floor = spec.Floor{}
-	f.mustBoot(3, "")
+	f.MustPublish(f.Nodes("", "11"), Options{})
+	f.Floor = spec.Floor{}
+	f.MustBoot(3, "")
 
 	// Somebody else's word does not count, neither here nor on the node.
-	if _, err := f.Publish(t.Context(), f.policy, f.nodes("", "11"), Options{Epoch: 2, EpochKey: f.operator}); err == nil {
+	if _, err := f.Publish(t.Context(), f.Policy, f.Nodes("", "11"), Options{Epoch: 2, EpochKey: f.Operator}); err == nil {
 		t.Error("the operator's key raised the epoch")
 	}
-	f.policy.Epoch = append(f.policy.Epoch, sign.VerifierOf(f.operator))
-	f.publish(f.nodes("", "11"), Options{Epoch: 2, EpochKey: f.operator})
-	if _, err := f.boot(); refusal.Of(err) != refusal.Epoch {
+	f.Policy.Epoch = append(f.Policy.Epoch, sign.VerifierOf(f.Operator))
+	f.MustPublish(f.Nodes("", "11"), Options{Epoch: 2, EpochKey: f.Operator})
+	if _, err := f.Boot(); refusal.Of(err) != refusal.Epoch {
 		t.Errorf("an epoch by the operator's key: %v", err)
 	}
 }
@@ -400,36 +254,36 @@ func (f *fleet) cut() { f.cutDoing(nil, 2) }
 
 // cutDoing is cut of a publish that says what it does, and gives n0 a generation.
 func (f *fleet) cutDoing(what *spec.FleetChange, given uint64) {
-	f.t.Helper()
-	v, err := f.Open(f.t.Context(), f.policy, published.Purpose{})
-	must(f.t, err)
+	f.T.Helper()
+	v, err := f.Open(f.T.Context(), f.Policy, published.Purpose{})
+	must(f.T, err)
 	f.Now = f.Now.Add(time.Second)
 	reserved := v.State().Index.Root
 	reserved.Generation, reserved.Doing = 2, what
 	at := f.Run(v)
-	must(f.t, PutReserved(at, f.t.Context(), f.policy.Lifetime, reserved))
-	node := f.nodes("", "cut")[0]
+	must(f.T, PutReserved(at, f.T.Context(), f.Policy.Lifetime, reserved))
+	node := f.Nodes("", "cut")[0]
 	at.Plan = &Plan{Index: index.New(reserved)}
 	cut := []Work{{Node: Node{Name: "n0", Match: node.Match, Layer: node.Layer}, Generation: given}}
-	must(f.t, SetDocument(&cut[0], node.Doc))
-	must(f.t, SignNodes(f.Publisher, f.t.Context(), f.policy, &reserved, cut))
-	_, err = PushNode(at, f.t.Context(), &cut[0])
-	must(f.t, err)
-	f.mustBoot(given, "")
+	must(f.T, SetDocument(&cut[0], node.Doc))
+	must(f.T, SignNodes(f.Publisher, f.T.Context(), f.Policy, &reserved, cut))
+	_, err = PushNode(at, f.T.Context(), &cut[0])
+	must(f.T, err)
+	f.MustBoot(given, "")
 }
 
 // TestCutPublish stops after the reservation and after a node, and goes on. The site is
 // what it was before the cut publish: the node must move all the same.
 func TestCutPublish(t *testing.T) {
 	f := newFleet(t)
-	f.publish(f.nodes("", "10"), Options{})
+	f.MustPublish(f.Nodes("", "10"), Options{})
 	f.cut()
-	r := f.publish(f.nodes("", "10"), Options{})
+	r := f.MustPublish(f.Nodes("", "10"), Options{})
 	if r.Generation != 3 || len(r.Published) != 1 {
 		t.Fatalf("after a cut publish: %+v, want generation 3 for n0", r)
 	}
-	f.mustBoot(3, "")
-	if a, err := f.boot(); err != nil || a.Overlay.Items.Sysctl[0].Value != "10" {
+	f.MustBoot(3, "")
+	if a, err := f.Boot(); err != nil || a.Overlay.Items.Sysctl[0].Value != "10" {
 		t.Errorf("the node has what a cut publish gave it: %+v, %v", a, err)
 	}
 }
@@ -438,19 +292,19 @@ func TestCutPublish(t *testing.T) {
 // with the others, whether the site has them still or not. None of them gets anything else.
 func TestCutPublishOfOthers(t *testing.T) {
 	for what, of := range map[string]func(f *fleet) []Node{
-		"in the site":   func(f *fleet) []Node { return f.nodes("", "11", "11") },
-		"left the site": func(f *fleet) []Node { return f.nodes("", "11", "11")[1:] },
+		"in the site":   func(f *fleet) []Node { return f.Nodes("", "11", "11") },
+		"left the site": func(f *fleet) []Node { return f.Nodes("", "11", "11")[1:] },
 	} {
 		t.Run(what, func(t *testing.T) {
 			f := newFleet(t)
-			f.publish(f.nodes("", "10", "10"), Options{})
+			f.MustPublish(f.Nodes("", "10", "10"), Options{})
 			f.cut()
-			r := f.publish(of(f), Options{Only: func(name string) bool { return name == "n1" }})
+			r := f.MustPublish(of(f), Options{Only: func(name string) bool { return name == "n1" }})
 			if r.Generation != 3 || len(r.Published) != 2 {
 				t.Fatalf("after a cut publish: %+v, want generation 3 for n0 and n1", r)
 			}
-			f.mustBoot(3, "")
-			if a, err := f.boot(); err != nil || a.Overlay.Items.Sysctl[0].Value != "10" {
+			f.MustBoot(3, "")
+			if a, err := f.Boot(); err != nil || a.Overlay.Items.Sysctl[0].Value != "10" {
 				t.Errorf("the node has what a cut publish gave it: %+v, %v", a, err)
 			}
 		})
@@ -463,17 +317,17 @@ func TestThreshold(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	f.policy.Operator = append(f.policy.Operator, sign.VerifierOf(second))
-	f.policy.Threshold = 2
-	for _, signers := range [][]crypto.Signer{{f.operator}, {f.operator, f.operator}} {
+	f.Policy.Operator = append(f.Policy.Operator, sign.VerifierOf(second))
+	f.Policy.Threshold = 2
+	for _, signers := range [][]crypto.Signer{{f.Operator}, {f.Operator, f.Operator}} {
 		f.Signers = signers
-		if _, err := f.Publish(t.Context(), f.policy, f.nodes("", "10"), Options{}); err == nil || !strings.Contains(err.Error(), "one key signs, the site demands 2") {
+		if _, err := f.Publish(t.Context(), f.Policy, f.Nodes("", "10"), Options{}); err == nil || !strings.Contains(err.Error(), "one key signs, the site demands 2") {
 			t.Errorf("%d signers, one key: %v", len(signers), err)
 		}
 	}
-	f.Signers = []crypto.Signer{f.operator, second}
-	f.publish(f.nodes("", "10"), Options{})
-	f.mustBoot(1, "")
+	f.Signers = []crypto.Signer{f.Operator, second}
+	f.MustPublish(f.Nodes("", "10"), Options{})
+	f.MustBoot(1, "")
 }
 
 // TestVerifyTellsSilenceFromAbsence: a layer that is gone is a finding, a registry
@@ -481,8 +335,8 @@ func TestThreshold(t *testing.T) {
 func TestVerifyTellsSilenceFromAbsence(t *testing.T) {
 	require.Slow(t)
 	f := newFleet(t)
-	digest := f.layer("1", "default", f.release).Digest
-	f.publish(f.nodes(digest, "10"), Options{})
+	digest := f.Layer("1", "default", f.Release).Digest
+	f.MustPublish(f.Nodes(digest, "10"), Options{})
 	handler, err := registry.Handler(f.Registry.Ref().Layout)
 	if err != nil {
 		t.Fatal(err)
@@ -499,12 +353,12 @@ func TestVerifyTellsSilenceFromAbsence(t *testing.T) {
 	if f.Registry, err = registry.Open(strings.TrimPrefix(server.URL, "http://")+"/metal-a", registry.Options{PlainHTTP: true}); err != nil {
 		t.Fatal(err)
 	}
-	report, err := verify.Fleet(t.Context(), &f.Reader, f.policy, nil, false)
+	report, err := verify.Fleet(t.Context(), &f.Reader, f.Policy, nil, false)
 	if err != nil || report.OK() || report.Findings[2].Verdict != "missing" {
 		t.Errorf("without its layer: %+v, %v", report, err)
 	}
 	status = http.StatusBadGateway
-	if report, err := verify.Fleet(t.Context(), &f.Reader, f.policy, nil, false); err == nil || !strings.Contains(err.Error(), "502") {
+	if report, err := verify.Fleet(t.Context(), &f.Reader, f.Policy, nil, false); err == nil || !strings.Contains(err.Error(), "502") {
 		t.Errorf("from a registry that fails: %+v, %v", report, err)
 	}
 }
@@ -515,7 +369,7 @@ func TestNothingPublished(t *testing.T) {
 	if _, err := f.Refresh(t.Context(), Lists{}); err == nil || !strings.HasPrefix(err.Error(), ref+" holds no published fleet") {
 		t.Errorf("refresh: %v", err)
 	}
-	f.publish(f.nodes("", "10"), Options{})
+	f.MustPublish(f.Nodes("", "10"), Options{})
 	for _, c := range []struct{ layer, want string }{
 		{"none", "layer:none: not found"},
 		{"sha256:" + strings.Repeat("0", 64), "layer:sha256:" + strings.Repeat("0", 64) + ": not found"},
@@ -531,22 +385,22 @@ func TestNothingPublished(t *testing.T) {
 
 func TestRejectList(t *testing.T) {
 	f := newFleet(t)
-	r := f.publish(f.nodes("", "10"), Options{})
+	r := f.MustPublish(f.Nodes("", "10"), Options{})
 	bad := r.Published[0].Overlay
 	if _, err := f.Refresh(t.Context(), Lists{Reject: []string{bad}}); err != nil {
 		t.Fatal(err)
 	}
-	report, err := verify.Fleet(t.Context(), &f.Reader, f.policy, nil, false)
+	report, err := verify.Fleet(t.Context(), &f.Reader, f.Policy, nil, false)
 	if err != nil || report.OK() || report.Findings[1].Verdict != string(refusal.Rejected) {
 		t.Errorf("verify with a rejected overlay: %+v, %v", report, err)
 	}
-	if _, err := f.Publish(t.Context(), f.policy, f.nodes("", "10"), Options{All: true}); refusal.Of(err) != refusal.Rejected {
+	if _, err := f.Publish(t.Context(), f.Policy, f.Nodes("", "10"), Options{All: true}); refusal.Of(err) != refusal.Rejected {
 		t.Errorf("what is rejected was published: %v", err)
 	}
-	if x, err := f.index(); err != nil || x.Generation != 1 {
+	if x, err := f.Index(); err != nil || x.Generation != 1 {
 		t.Errorf("a publish that nodes would refuse left its mark: %+v, %v", x, err)
 	}
-	f.publish(f.nodes("", "11"), Options{}) // keeps the list
+	f.MustPublish(f.Nodes("", "11"), Options{}) // keeps the list
 	fresh, err := f.readCurrent()
 	if err != nil || len(fresh.Reject) != 1 {
 		t.Errorf("after a publish the list is %+v, %v", fresh, err)
@@ -563,9 +417,9 @@ func TestRejectList(t *testing.T) {
 // they grow old, and nothing ever changes for the nodes.
 func TestRefresh(t *testing.T) {
 	f := newFleet(t)
-	f.publish(f.nodes("", "10", "10"), Options{})
+	f.MustPublish(f.Nodes("", "10", "10"), Options{})
 	for _, c := range []struct{ day, resigned int }{{1, 0}, {19, 0}, {25, 2}, {26, 0}, {50, 2}} {
-		f.Now = start.Add(time.Duration(c.day) * 24 * time.Hour)
+		f.Now = fleettest.Start.Add(time.Duration(c.day) * 24 * time.Hour)
 		r, err := f.Refresh(t.Context(), Lists{})
 		if err != nil {
 			t.Fatal(err)
@@ -573,7 +427,7 @@ func TestRefresh(t *testing.T) {
 		if len(r.Resigned) != c.resigned || len(r.Published) != 0 || r.Generation != 1 {
 			t.Errorf("day %d: %+v, want %d signed again", c.day, r, c.resigned)
 		}
-		a, err := f.boot()
+		a, err := f.Boot()
 		if err != nil || a.Expired || a.Floor.Generation != 1 {
 			t.Errorf("day %d: %+v, %v", c.day, a, err)
 		}
@@ -582,8 +436,8 @@ func TestRefresh(t *testing.T) {
 			t.Errorf("day %d: fleet:current %+v, %v", c.day, fresh, err)
 		}
 	}
-	f.Now = start.Add(100 * 24 * time.Hour) // nobody refreshed for long
-	report, err := verify.Fleet(t.Context(), &f.Reader, f.policy, nil, false)
+	f.Now = fleettest.Start.Add(100 * 24 * time.Hour) // nobody refreshed for long
+	report, err := verify.Fleet(t.Context(), &f.Reader, f.Policy, nil, false)
 	if err != nil || report.OK() || report.Findings[0].Verdict != "expired" || report.Findings[1].Verdict != "expired" {
 		t.Errorf("after 100 days: %+v, %v", report, err)
 	}
@@ -594,17 +448,17 @@ func TestRefresh(t *testing.T) {
 func TestARefreshHealsACutPublish(t *testing.T) {
 	for day, resigned := range map[int]int{1: 0, 25: 1} {
 		f := newFleet(t)
-		f.publish(f.nodes("", "10", "10"), Options{})
+		f.MustPublish(f.Nodes("", "10", "10"), Options{})
 		f.cut()
-		f.Now = start.Add(time.Duration(day) * 24 * time.Hour)
+		f.Now = fleettest.Start.Add(time.Duration(day) * 24 * time.Hour)
 		f.AcceptExpired = true // nobody refreshed it since
 		r, err := f.Refresh(t.Context(), Lists{})
 		must(t, err)
 		if r.Generation != 3 || len(r.Published) != 1 || r.Published[0].Node != "n0" || len(r.Resigned) != resigned || r.Unchanged != 1-resigned {
 			t.Errorf("day %d: %+v", day, r)
 		}
-		f.mustBoot(3, "")
-		if a, err := f.boot(); err != nil || a.Overlay.Items.Sysctl[0].Value != "10" {
+		f.MustBoot(3, "")
+		if a, err := f.Boot(); err != nil || a.Overlay.Items.Sysctl[0].Value != "10" {
 			t.Errorf("day %d: the node has what a cut publish gave it: %+v, %v", day, a, err)
 		}
 		if bad := verdicts(t, f, f.Publisher); len(bad) > 0 {
@@ -621,14 +475,14 @@ func TestARefreshHealsACutPublish(t *testing.T) {
 // before it is signed.
 func TestPublishRefusesWhatNoAgentHereKnows(t *testing.T) {
 	f := newFleet(t)
-	l := f.layer("1", "default", f.release)
-	n := f.nodes(l.Digest, "1")[0]
+	l := f.Layer("1", "default", f.Release)
+	n := f.Nodes(l.Digest, "1")[0]
 	n.Knows, n.Doc = []string{"later"}, later(n) // the layer's agent does
-	_, err := f.Publish(t.Context(), f.policy, []Node{n}, Options{})
+	_, err := f.Publish(t.Context(), f.Policy, []Node{n}, Options{})
 	if err == nil || !strings.Contains(err.Error(), `the overlay needs ["later"]`) {
 		t.Fatalf("published what is not known here: %v", err)
 	}
-	if _, err := f.boot(); !errors.Is(err, oci.ErrNotFound) {
+	if _, err := f.Boot(); !errors.Is(err, oci.ErrNotFound) {
 		t.Errorf("something was published: %v", err)
 	}
 }
@@ -647,28 +501,28 @@ func TestPublishRefusesAPairThatDoesNotFit(t *testing.T) {
 	f := newFleet(t)
 	f.Agent = trust.All().Without("needs") // of a later release
 	of := func(version string, features ...string) string {
-		return f.layerAs(spec.Layer{APIVersion: spec.APIVersion, Kind: spec.KindLayer, Fleet: "metal-a", Version: version, Variant: "default", Arch: "amd64", Images: []spec.Image{}, Features: features}, f.release).Digest
+		return f.LayerAs(spec.Layer{APIVersion: spec.APIVersion, Kind: spec.KindLayer, Fleet: "metal-a", Version: version, Variant: "default", Arch: "amd64", Images: []spec.Image{}, Features: features}, f.Release).Digest
 	}
 	older, newer := of("0"), of("1", "later")
 	for layer, knows := range map[string][]string{older: nil, newer: {"other"}} {
-		n := f.nodes(layer, "1")[0]
+		n := f.Nodes(layer, "1")[0]
 		n.Knows, n.Doc = knows, later(n)
-		if _, err := f.Publish(t.Context(), f.policy, []Node{n}, Options{}); err == nil || !strings.Contains(err.Error(), "layer "+layer+": its agent does not know later") {
+		if _, err := f.Publish(t.Context(), f.Policy, []Node{n}, Options{}); err == nil || !strings.Contains(err.Error(), "layer "+layer+": its agent does not know later") {
 			t.Fatalf("an agent that knows %q: %v", knows, err)
 		}
-		if _, err := f.boot(); !errors.Is(err, oci.ErrNotFound) {
+		if _, err := f.Boot(); !errors.Is(err, oci.ErrNotFound) {
 			t.Errorf("something was published: %v", err)
 		}
 	}
 	has := func(want string) {
 		t.Helper()
-		if x, err := f.index(); err != nil || x.Nodes["n0"].Layer != want {
+		if x, err := f.Index(); err != nil || x.Nodes["n0"].Layer != want {
 			t.Fatalf("%v, n0 has %+v, want layer %s", err, x.Nodes["n0"], want)
 		}
 	}
-	n := f.nodes(newer, "1")[0]
+	n := f.Nodes(newer, "1")[0]
 	n.Knows, n.Doc = []string{"later", "other"}, later(n)
-	f.publish([]Node{n}, Options{})
+	f.MustPublish([]Node{n}, Options{})
 	has(newer)
 
 	// A pin to a layer keeps the overlay, which the layer's agent does not know.
@@ -685,21 +539,21 @@ func TestPublishRefusesAPairThatDoesNotFit(t *testing.T) {
 // they are pushed, and what was signed is pushed or nothing.
 func TestAnOverlayThatChangesMeanwhile(t *testing.T) {
 	f := newFleet(t)
-	f.publish(f.nodes("", "10"), Options{})
+	f.MustPublish(f.Nodes("", "10"), Options{})
 	for call := 2; call <= 3; call++ {
 		f.Now = f.Now.Add(time.Second)
-		nodes, calls := f.nodes("", "20"), 0
-		first, other := nodes[0].Doc, f.nodes("", "30")[0].Doc
+		nodes, calls := f.Nodes("", "20"), 0
+		first, other := nodes[0].Doc, f.Nodes("", "30")[0].Doc
 		nodes[0].Doc = func() ([]byte, error) {
 			if calls++; calls >= call {
 				return other()
 			}
 			return first()
 		}
-		if _, err := f.Publish(t.Context(), f.policy, nodes, Options{}); err == nil || !strings.Contains(err.Error(), "node n0: its overlay was made twice, and not alike") {
+		if _, err := f.Publish(t.Context(), f.Policy, nodes, Options{}); err == nil || !strings.Contains(err.Error(), "node n0: its overlay was made twice, and not alike") {
 			t.Fatalf("another overlay at call %d: %v", call, err)
 		}
-		if a, err := f.boot(); err != nil || a.Overlay.Items.Sysctl[0].Value != "10" {
+		if a, err := f.Boot(); err != nil || a.Overlay.Items.Sysctl[0].Value != "10" {
 			t.Errorf("another overlay at call %d: the node has %+v, %v", call, a, err)
 		}
 	}
@@ -708,7 +562,7 @@ func TestAnOverlayThatChangesMeanwhile(t *testing.T) {
 // TestOverlaysAreMadeAtOnce: what the site says of nodes takes as long as processors make it.
 func TestOverlaysAreMadeAtOnce(t *testing.T) {
 	f := newFleet(t)
-	nodes, left, all := f.nodes("", "10", "20", "30"), atomic.Int32{}, make(chan struct{})
+	nodes, left, all := f.Nodes("", "10", "20", "30"), atomic.Int32{}, make(chan struct{})
 	left.Store(int32(len(nodes)))
 	for i := range nodes {
 		doc := nodes[i].Doc
@@ -724,7 +578,7 @@ func TestOverlaysAreMadeAtOnce(t *testing.T) {
 			}
 		}
 	}
-	if r := f.publish(nodes, Options{}); len(r.Published) != len(nodes) {
+	if r := f.MustPublish(nodes, Options{}); len(r.Published) != len(nodes) {
 		t.Errorf("%+v", r)
 	}
 }
@@ -740,8 +594,8 @@ func TestChangedMachinesLeaveNoAlias(t *testing.T) {
 		}
 		return nodes
 	}
-	f.publish(bound("52:54:00:00:00:01", "52:54:00:00:00:02"), Options{})
-	f.publish(bound("52:54:00:00:00:03", "52:54:00:00:00:01"), Options{})
+	f.MustPublish(bound("52:54:00:00:00:01", "52:54:00:00:00:02"), Options{})
+	f.MustPublish(bound("52:54:00:00:00:03", "52:54:00:00:00:01"), Options{})
 	tags, err := f.Registry.Tags(t.Context(), oci.RepoNode)
 	tags = slices.DeleteFunc(tags, func(tag string) bool { return strings.HasPrefix(tag, "keep-") })
 	if want := []string{"mac-525400000001", "mac-525400000003", "n0", "n1"}; err != nil || !slices.Equal(tags, want) {
@@ -754,7 +608,7 @@ func TestChangedMachinesLeaveNoAlias(t *testing.T) {
 func TestPassOverIsSure(t *testing.T) {
 	f := newFleet(t)
 	for _, value := range []string{"10", "20", "30"} {
-		must(t, f.gives(t.Context(), value, Options{}))
+		must(t, f.Gives(t.Context(), value, Options{}))
 	}
 	handler, err := registry.Handler(f.Registry.Ref().Layout)
 	must(t, err)
@@ -770,7 +624,7 @@ func TestPassOverIsSure(t *testing.T) {
 	p := *f.Publisher
 	p.Registry, err = registry.Open(strings.TrimPrefix(server.URL, "http://")+"/metal-a", registry.Options{PlainHTTP: true})
 	must(t, err)
-	was, err := p.Read(t.Context(), f.policy)
+	was, err := p.Read(t.Context(), f.Policy)
 	must(t, err)
 	before := func(number uint64) string {
 		past, err := was.Past(t.Context(), published.Generation{Number: number})
@@ -815,11 +669,11 @@ func TestPassOverIsSure(t *testing.T) {
 func TestWhatIsKeptIsSmall(t *testing.T) {
 	var first Work
 	must(t, first.SetKept([]byte("{}")))
-	before, todo := heap(), make([]Work, 64)
+	before, todo := fleettest.Heap(), make([]Work, 64)
 	for i := range todo {
 		must(t, todo[i].SetKept(bytes.Repeat([]byte{'a' + byte(i%26)}, 1<<20)))
 	}
-	if grown := heap() - before; grown > 32<<20 {
+	if grown := fleettest.Heap() - before; grown > 32<<20 {
 		t.Errorf("64 MiB are kept in %d MiB", grown>>20)
 	}
 	for i := range todo {

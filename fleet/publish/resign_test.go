@@ -20,26 +20,27 @@ import (
 	"github.com/caisson-os/caisson/oci/sign"
 	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/spec/refusal"
+	"github.com/caisson-os/caisson/test/fleettest"
 )
 
 // goOn makes a version of the keys count that change makes of the present one, and the site and
 // the signers follow it.
 func (r *rotated) goOn(ctx context.Context, by []crypto.Signer, change func(*published.Policy, *rotate.Rotation)) error {
-	r.t.Helper()
-	now, err := r.Follow(ctx, r.policy, false)
+	r.T.Helper()
+	now, err := r.Follow(ctx, r.Policy, false)
 	if err != nil {
 		return err
 	}
 	next := now
-	rotation := rotate.Rotation{Root: []crypto.Signer{r.root}, Next: spec.Keys{Revoked: slices.Clone(now.Chain.Newest().Keys.Revoked), At: start}}
+	rotation := rotate.Rotation{Root: []crypto.Signer{r.root}, Next: spec.Keys{Revoked: slices.Clone(now.Chain.Newest().Keys.Revoked), At: fleettest.Start}}
 	change(&next, &rotation)
 	rotation.Next.Roles = next.Roles()
 	q := *r.Publisher
 	q.Signers = by
-	c, _, err := rotate.Keys(ctx, &q, r.policy, rotation)
+	c, _, err := rotate.Keys(ctx, &q, r.Policy, rotation)
 	if err == nil {
 		next.Chain = c
-		r.policy = next
+		r.Policy = next
 	}
 	return err
 }
@@ -67,14 +68,14 @@ func operators(revoke bool, keys ...*ecdsa.PrivateKey) func(*published.Policy, *
 
 // Following returns a layer whose agent follows the keys.
 func (r *rotated) Following(version string) string {
-	r.t.Helper()
-	return r.layerAs(spec.Layer{APIVersion: spec.APIVersion, Kind: spec.KindLayer, Fleet: "metal-a", Version: version, Arch: "amd64",
-		Features: []string{spec.KeyChainFeature}, Images: []spec.Image{}}, r.release).Digest
+	r.T.Helper()
+	return r.LayerAs(spec.Layer{APIVersion: spec.APIVersion, Kind: spec.KindLayer, Fleet: "metal-a", Version: version, Arch: "amd64",
+		Features: []string{spec.KeyChainFeature}, Images: []spec.Image{}}, r.Release).Digest
 }
 
 // rollsBack rolls the nodes back to a generation, and returns what n0 had in it.
 func (r *rotated) rollsBack(to string) error {
-	_, err := r.Rollback(r.t.Context(), Hold{All: true}, to)
+	_, err := r.Rollback(r.T.Context(), Hold{All: true}, to)
 	return err
 }
 
@@ -86,7 +87,7 @@ func TestRollbackAcrossRotations(t *testing.T) {
 	give := func(layer, value string) {
 		t.Helper()
 		r.Now = r.Now.Add(time.Minute)
-		_, err := r.Publish(t.Context(), r.policy, r.nodes(layer, value, value, value), Options{LayerNamed: true})
+		_, err := r.Publish(t.Context(), r.Policy, r.Nodes(layer, value, value, value), Options{LayerNamed: true})
 		must(t, err)
 	}
 	give(first, "20")
@@ -112,7 +113,7 @@ func TestRollbackAcrossRotations(t *testing.T) {
 			next.Release, rotation.Release = []sign.Verifier{sign.VerifierOf(fresh)}, fresh
 		}))
 		r.Signers = []crypto.Signer{again}
-		if err := release.Verify(t.Context(), r.Registry, first, r.policy.Release); err != nil {
+		if err := release.Verify(t.Context(), r.Registry, first, r.Policy.Release); err != nil {
 			t.Errorf("after rotation %d: %v", i+2, err)
 		}
 	}
@@ -121,15 +122,15 @@ func TestRollbackAcrossRotations(t *testing.T) {
 	}
 	for to, value := range map[string]string{"1": "10", "2": "20", "3": "30"} {
 		must(t, r.rollsBack(to))
-		r.isGreen(r.values())
-		if got := strings.Fields(r.values())[0]; got != value {
+		r.IsGreen(r.Values())
+		if got := strings.Fields(r.Values())[0]; got != value {
 			t.Errorf("rolled back to %s: %s", to, got)
 		}
 		_, err := r.Forward(t.Context(), Hold{All: true})
 		must(t, err)
 	}
 	give(second, "50")
-	r.isGreen(r.values())
+	r.IsGreen(r.Values())
 }
 
 // What only a stolen key signed is not made the fleet's word: neither a generation, which the
@@ -139,7 +140,7 @@ func TestRevokedSignNothingForGood(t *testing.T) {
 	r := newRotated(t, "", nil)
 	layer := r.Following("1")
 	given := map[string]string{}
-	res, err := r.Publish(t.Context(), r.policy, r.nodes(layer, "20", "20", "20"), Options{LayerNamed: true})
+	res, err := r.Publish(t.Context(), r.Policy, r.Nodes(layer, "20", "20", "20"), Options{LayerNamed: true})
 	must(t, err)
 	for _, n := range res.Published {
 		given[n.Node] = n.Overlay
@@ -156,7 +157,7 @@ func TestRevokedSignNothingForGood(t *testing.T) {
 	if err := r.rollsBack("1"); refusal.Of(err) != refusal.UnknownKey {
 		t.Errorf("rolled back to what a thief may have made: %v", err)
 	}
-	f, err := r.Read(t.Context(), r.policy)
+	f, err := r.Read(t.Context(), r.Policy)
 	must(t, err)
 	b, err := ReadyBack(t.Context(), f, given, spec.Floor{Generation: 1})
 	must(t, err)
@@ -164,10 +165,10 @@ func TestRevokedSignNothingForGood(t *testing.T) {
 		t.Errorf("%v go back, %v stay, lost: %v", b.Nodes(), b.Stay, b.Lost)
 	}
 	must(t, r.rollsBack("")) // each to what it had before
-	if got := strings.Fields(r.values())[0]; got != "10" {
+	if got := strings.Fields(r.Values())[0]; got != "10" {
 		t.Errorf("rolled back: %s", got)
 	}
-	r.isGreen(r.values())
+	r.IsGreen(r.Values())
 }
 
 // Where enough of those stay who have signed a generation, it stays one to go back to after
@@ -175,19 +176,19 @@ func TestRevokedSignNothingForGood(t *testing.T) {
 func TestRevokedOneOfTwo(t *testing.T) {
 	r := newRotated(t, "", nil)
 	both := func(next *published.Policy, rotation *rotate.Rotation) {
-		operators(false, r.operator, r.fresh)(next, rotation)
+		operators(false, r.Operator, r.fresh)(next, rotation)
 	}
-	r.Signers = []crypto.Signer{r.operator, r.fresh}
+	r.Signers = []crypto.Signer{r.Operator, r.fresh}
 	must(t, r.goOn(t.Context(), r.Signers, both))
-	must(t, r.gives(t.Context(), "20", Options{}))
+	must(t, r.Gives(t.Context(), "20", Options{}))
 	third := newKey(t)
 	must(t, r.goOn(t.Context(), []crypto.Signer{third, r.fresh}, operators(true, r.fresh, third)))
 	r.Signers = []crypto.Signer{third}
 	must(t, r.rollsBack("1"))
-	if got := strings.Fields(r.values())[0]; got != "10" {
+	if got := strings.Fields(r.Values())[0]; got != "10" {
 		t.Errorf("rolled back: %s", got)
 	}
-	r.isGreen(r.values())
+	r.IsGreen(r.Values())
 }
 
 // A rotation goes on from one that was cut before fleet:current named its version, and is ended
@@ -207,7 +208,7 @@ func TestRotateAfterOneThatWasCut(t *testing.T) {
 		r.Signers = []crypto.Signer{key}
 	}
 	must(t, r.goOn(t.Context(), r.Signers, func(*published.Policy, *rotate.Rotation) {})) // of version 1, which is two behind
-	r.isGreen(r.values())
+	r.IsGreen(r.Values())
 }
 
 // What a thief put in the place of fleet:current does not become the fleet's word by a rotation
@@ -217,10 +218,10 @@ func TestAThiefsCurrentIsNotTakenUp(t *testing.T) {
 	bad := "sha256:" + strings.Repeat("a", 64)
 	must(t, r.goOn(t.Context(), []crypto.Signer{r.fresh}, operators(true, r.fresh)))
 	thief := r.Publisher
-	r.Publisher = &Publisher{Reader: published.Reader{Registry: thief.Registry, Signers: []crypto.Signer{r.fresh}, Now: r.Now.Add(time.Minute), Say: t.Logf, Trust: &r.policy, Memory: thief.Memory}}
+	r.Publisher = &Publisher{Reader: published.Reader{Registry: thief.Registry, Signers: []crypto.Signer{r.fresh}, Now: r.Now.Add(time.Minute), Say: t.Logf, Trust: &r.Policy, Memory: thief.Memory}}
 	_, err := r.Refresh(t.Context(), Lists{Unseen: true, Reject: []string{bad}})
 	must(t, err)
-	x, err := r.index()
+	x, err := r.Index()
 	must(t, err)
 	forger := *thief // with the key that was revoked
 	forger.Now = r.Now.Add(time.Hour)

@@ -23,6 +23,7 @@ import (
 	"github.com/caisson-os/caisson/oci/trust/chain"
 	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/spec/refusal"
+	"github.com/caisson-os/caisson/test/fleettest"
 	"github.com/caisson-os/caisson/test/registrytest"
 	"github.com/caisson-os/caisson/test/require"
 )
@@ -41,7 +42,7 @@ func newKey(t testing.TB) *ecdsa.PrivateKey {
 	return key
 }
 
-func newRotated(t *testing.T, at string, l *line) *rotated {
+func newRotated(t *testing.T, at string, l *fleettest.Line) *rotated {
 	t.Helper()
 	r := &rotated{fleet: newFleet(t), root: newKey(t), fresh: newKey(t)}
 	var err error
@@ -49,17 +50,17 @@ func newRotated(t *testing.T, at string, l *line) *rotated {
 		r.Registry, err = registry.Open(at, registry.Options{PlainHTTP: true})
 		must(t, err)
 	}
-	r.policy.Root, r.policy.RootThreshold = []sign.Verifier{sign.VerifierOf(r.root)}, 1
-	one := spec.Keys{APIVersion: spec.APIVersion, Kind: spec.KindKeys, Fleet: r.policy.Fleet, Version: 1, Roles: r.policy.Roles(), At: start}
+	r.Policy.Root, r.Policy.RootThreshold = []sign.Verifier{sign.VerifierOf(r.root)}, 1
+	one := spec.Keys{APIVersion: spec.APIVersion, Kind: spec.KindKeys, Fleet: r.Policy.Fleet, Version: 1, Roles: r.Policy.Roles(), At: fleettest.Start}
 	c, err := rotate.SignKeys(one, []crypto.Signer{r.root})
 	must(t, err)
-	r.policy.Chain, err = chain.First(c)
+	r.Policy.Chain, err = chain.First(c)
 	must(t, err)
-	r.Trust, r.NewFleet = &r.policy, true
+	r.Trust, r.NewFleet = &r.Policy, true
 	if l != nil {
-		r.later(l)
+		r.Later(l)
 	}
-	must(t, r.gives(t.Context(), "10", Options{}))
+	must(t, r.Gives(t.Context(), "10", Options{}))
 	r.NewFleet = false
 	return r
 }
@@ -68,9 +69,9 @@ func newRotated(t *testing.T, at string, l *line) *rotated {
 func (r *rotated) rotate(ctx context.Context, by ...crypto.Signer) (*chain.Chain, error) {
 	q := *r.Publisher
 	q.Signers = by
-	next := r.policy
+	next := r.Policy
 	next.Operator = []sign.Verifier{sign.VerifierOf(r.fresh)}
-	c, _, err := rotate.Keys(ctx, &q, r.policy, rotate.Rotation{Next: spec.Keys{Roles: next.Roles(), At: start}, Root: []crypto.Signer{r.root}})
+	c, _, err := rotate.Keys(ctx, &q, r.Policy, rotate.Rotation{Next: spec.Keys{Roles: next.Roles(), At: fleettest.Start}, Root: []crypto.Signer{r.root}})
 	return c, err
 }
 
@@ -79,18 +80,18 @@ func (r *rotated) rotate(ctx context.Context, by ...crypto.Signer) (*chain.Chain
 func (r *rotated) boots() error {
 	for i := range 3 {
 		name := fmt.Sprintf("n%d", i)
-		candidate, err := trust.Overlay(r.t.Context(), r.Registry.Source(), []string{name}, "")
+		candidate, err := trust.Overlay(r.T.Context(), r.Registry.Source(), []string{name}, "")
 		if err != nil {
 			return err
 		}
-		c := r.policy.Chain.Fork()
-		if err := c.Walk(r.t.Context(), r.Registry.Source(), func(chain.Link) error { return nil }); err != nil {
+		c := r.Policy.Chain.Fork()
+		if err := c.Walk(r.T.Context(), r.Registry.Source(), func(chain.Link) error { return nil }); err != nil {
 			return err
 		}
 		// A loader asks for the keys first, then for the rest: the version before is what it has
 		// when a new one is published between the two.
 		for _, k := range []spec.Keys{c.Newest().Keys, c.Links()[0].Keys} {
-			b := chain.With(spec.Bootstrap{Fleet: r.policy.Fleet}, k)
+			b := chain.With(spec.Bootstrap{Fleet: r.Policy.Fleet}, k)
 			if _, err := trust.All().Accept(candidate, b, trust.Identity{Node: name, MACs: []string{fmt.Sprintf("52:54:00:00:00:%02x", i)}}, trust.Clock{RTC: r.Now}, trust.Known{}); err != nil {
 				return fmt.Errorf("node %s, which knows version %d: %w", name, k.Version, err)
 			}
@@ -106,7 +107,7 @@ func TestRotate(t *testing.T) {
 			r := newRotated(t, "", nil)
 			by := []crypto.Signer{r.fresh}
 			if !lost {
-				by = append(by, r.operator)
+				by = append(by, r.Operator)
 			}
 			c, err := r.rotate(t.Context(), by...)
 			must(t, err)
@@ -115,17 +116,17 @@ func TestRotate(t *testing.T) {
 				t.Errorf("version %d", c.Version())
 			}
 			// The key that left signs nothing any more; the site's new one goes on.
-			if err := r.gives(t.Context(), "20", Options{}); err == nil || !strings.Contains(err.Error(), "other keys than version 2") {
+			if err := r.Gives(t.Context(), "20", Options{}); err == nil || !strings.Contains(err.Error(), "other keys than version 2") {
 				t.Errorf("published with the keys of version 1: %v", err)
 			}
 			old := *r.Publisher
-			old.Trust = &published.Policy{Operator: r.policy.Operator, Threshold: 1}
+			old.Trust = &published.Policy{Operator: r.Policy.Operator, Threshold: 1}
 			if _, err := old.Refresh(t.Context(), Lists{}); err == nil {
 				t.Error("who does not follow the keys signed by those of version 1")
 			}
-			r.policy.Operator, r.Signers = []sign.Verifier{sign.VerifierOf(r.fresh)}, []crypto.Signer{r.fresh}
-			must(t, r.gives(t.Context(), "20", Options{}))
-			r.isGreen(r.values())
+			r.Policy.Operator, r.Signers = []sign.Verifier{sign.VerifierOf(r.fresh)}, []crypto.Signer{r.fresh}
+			must(t, r.Gives(t.Context(), "20", Options{}))
+			r.IsGreen(r.Values())
 			current, err := trust.Current(t.Context(), r.Registry.Source(), "")
 			must(t, err)
 			var doc spec.Fleet
@@ -149,7 +150,7 @@ func TestRotateRefuses(t *testing.T) {
 		want   string
 	}{
 		{"a stranger signs", []crypto.Signer{stranger}, []crypto.Signer{r.root}, nil, "not an operator key"},
-		{"nobody of the next version signs", []crypto.Signer{r.operator}, []crypto.Signer{r.root}, nil, "none of the new operator keys was given; needed: 1"},
+		{"nobody of the next version signs", []crypto.Signer{r.Operator}, []crypto.Signer{r.root}, nil, "none of the new operator keys was given; needed: 1"},
 		{"the root key of a stranger", []crypto.Signer{r.fresh}, []crypto.Signer{stranger}, nil, "not trusted"},
 		{"another release key that signs nothing", []crypto.Signer{r.fresh}, []crypto.Signer{r.root},
 			func(k *spec.Roles) {
@@ -159,13 +160,13 @@ func TestRotateRefuses(t *testing.T) {
 	} {
 		q := *r.Publisher
 		q.Signers = c.by
-		next := r.policy
+		next := r.Policy
 		next.Operator = []sign.Verifier{sign.VerifierOf(r.fresh)}
 		roles := next.Roles()
 		if c.change != nil {
 			c.change(&roles)
 		}
-		_, _, err := rotate.Keys(t.Context(), &q, r.policy, rotate.Rotation{Next: spec.Keys{Roles: roles, At: start}, Root: c.root})
+		_, _, err := rotate.Keys(t.Context(), &q, r.Policy, rotate.Rotation{Next: spec.Keys{Roles: roles, At: fleettest.Start}, Root: c.root})
 		if err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: %v", c.name, err)
 		}
@@ -179,29 +180,29 @@ func TestRotateRefuses(t *testing.T) {
 // TestRotateRelease: a layer that only the key before signed can be pinned again.
 func TestRotateRelease(t *testing.T) {
 	r := newRotated(t, "", nil)
-	layer := r.layer("1", "", r.release)
+	layer := r.Layer("1", "", r.Release)
 	must(t, func() error {
-		_, err := r.Publish(t.Context(), r.policy, r.nodes(layer.Digest, "10", "10", "10"), Options{LayerNamed: true})
+		_, err := r.Publish(t.Context(), r.Policy, r.Nodes(layer.Digest, "10", "10", "10"), Options{LayerNamed: true})
 		return err
 	}())
 	fresh := newKey(t)
-	next := r.policy
+	next := r.Policy
 	next.Release = []sign.Verifier{sign.VerifierOf(fresh)}
 	if err := release.Verify(t.Context(), r.Registry, layer.Digest, next.Release); refusal.Of(err) != refusal.UnknownKey {
 		t.Fatal(err)
 	}
-	_, _, err := rotate.Keys(t.Context(), r.Publisher, r.policy, rotate.Rotation{Next: spec.Keys{Roles: next.Roles(), At: start}, Root: []crypto.Signer{r.root}, Release: fresh})
+	_, _, err := rotate.Keys(t.Context(), r.Publisher, r.Policy, rotate.Rotation{Next: spec.Keys{Roles: next.Roles(), At: fleettest.Start}, Root: []crypto.Signer{r.root}, Release: fresh})
 	must(t, err)
 	must(t, release.Verify(t.Context(), r.Registry, layer.Digest, next.Release))
-	must(t, release.Verify(t.Context(), r.Registry, layer.Digest, r.policy.Release))
+	must(t, release.Verify(t.Context(), r.Registry, layer.Digest, r.Policy.Release))
 	must(t, r.boots())
 }
 
 // TestAWithheldVersion: a publisher does not go on with keys that may be revoked.
 func TestAWithheldVersion(t *testing.T) {
 	r := newRotated(t, "", nil)
-	before := r.policy
-	_, err := r.rotate(t.Context(), r.fresh, r.operator)
+	before := r.Policy
+	_, err := r.rotate(t.Context(), r.fresh, r.Operator)
 	must(t, err)
 	must(t, r.Registry.Untag(t.Context(), oci.RepoFleet, trust.KeysTag(2)))
 	_, err = r.Read(t.Context(), before)
@@ -254,23 +255,23 @@ func rotateEverywhere(t *testing.T, more int) {
 		}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			l, cuts := newLine(t, server), 0
+			l, cuts := fleettest.NewLine(t, server), 0
 			for request := 1; ; request += more {
-				r := newRotated(t, fmt.Sprintf("%s/%s-%d", l.at, c.name, request), l)
+				r := newRotated(t, fmt.Sprintf("%s/%s-%d", l.At, c.name, request), l)
 				old := r.mixed(l, c.epoch)
 				change, by := c.change(r), []crypto.Signer{r.fresh}
 				switch {
 				case c.name == "release":
-					by = []crypto.Signer{r.operator}
+					by = []crypto.Signer{r.Operator}
 				case !c.lost:
-					by = append(by, r.operator)
+					by = append(by, r.Operator)
 				}
-				r.later(l)
+				r.Later(l)
 				ctx, kill := context.WithCancel(t.Context())
 				if request%2 == 1 {
 					kill = func() {} // it lives
 				}
-				mend := l.cutAt(request, kill)
+				mend := l.CutAt(request, kill)
 				cut := r.goOn(ctx, by, change)
 				must(t, mend())
 				kill()
@@ -279,7 +280,7 @@ func rotateEverywhere(t *testing.T, more int) {
 					if err := r.boots(); err != nil {
 						t.Fatalf("cut at request %d with %v%s: %v", request, cut, when, err)
 					}
-					now, err := r.Follow(t.Context(), r.policy, false)
+					now, err := r.Follow(t.Context(), r.Policy, false)
 					must(t, err)
 					if err := release.Verify(t.Context(), r.Registry, old, now.Release); err != nil {
 						t.Fatalf("cut at request %d with %v%s: no node can be pinned: %v", request, cut, when, err)
@@ -288,20 +289,20 @@ func rotateEverywhere(t *testing.T, more int) {
 				sound("")
 				if cut != nil {
 					cuts++
-					r.later(l)
-					if err := r.goOn(t.Context(), by, change); err != nil || r.policy.Chain.Version() != 2 {
-						t.Fatalf("cut at request %d with %v; again: version %d, %v", request, cut, r.policy.Chain.Version(), err)
+					r.Later(l)
+					if err := r.goOn(t.Context(), by, change); err != nil || r.Policy.Chain.Version() != 2 {
+						t.Fatalf("cut at request %d with %v; again: version %d, %v", request, cut, r.Policy.Chain.Version(), err)
 					}
 					sound(", and again")
 				}
-				r.later(l)
+				r.Later(l)
 				r.Signers = by[:1]
 				_, err := r.Pin(t.Context(), Hold{Nodes: []string{"n0"}}, old)
 				must(t, err)
-				if revoked := len(r.policy.Revoked()) > 0; !revoked {
+				if revoked := len(r.Policy.Revoked()) > 0; !revoked {
 					must(t, r.rollsBack("1"))
 				}
-				r.isGreen(r.values())
+				r.IsGreen(r.Values())
 				if cut == nil {
 					break
 				}
@@ -316,26 +317,26 @@ func rotateEverywhere(t *testing.T, more int) {
 
 // mixed gives the nodes another layer than the one that it returns, which n0 had before; n1 is
 // frozen at it, and n2 pinned to it.
-func (r *rotated) mixed(l *line, epoch bool) (old string) {
-	r.t.Helper()
+func (r *rotated) mixed(l *fleettest.Line, epoch bool) (old string) {
+	r.T.Helper()
 	old, second := r.Following("1"), r.Following("2")
 	for i, layer := range []string{old, second} {
 		value, o := fmt.Sprint(20+i), Options{LayerNamed: true}
 		if epoch && i == 0 {
-			o.Epoch, o.EpochKey = 1, r.top
+			o.Epoch, o.EpochKey = 1, r.Top
 		}
-		r.later(l)
-		_, err := r.Publish(r.t.Context(), r.policy, r.nodes(layer, value, value, value), o)
-		must(r.t, err)
+		r.Later(l)
+		_, err := r.Publish(r.T.Context(), r.Policy, r.Nodes(layer, value, value, value), o)
+		must(r.T, err)
 		if i == 0 {
-			r.later(l)
-			_, err = r.Freeze(r.t.Context(), Hold{Nodes: []string{"n1"}})
-			must(r.t, err)
+			r.Later(l)
+			_, err = r.Freeze(r.T.Context(), Hold{Nodes: []string{"n1"}})
+			must(r.T, err)
 		}
 	}
-	r.later(l)
-	_, err := r.Pin(r.t.Context(), Hold{Nodes: []string{"n2"}}, old)
-	must(r.t, err)
+	r.Later(l)
+	_, err := r.Pin(r.T.Context(), Hold{Nodes: []string{"n2"}}, old)
+	must(r.T, err)
 	return old
 }
 
@@ -343,15 +344,15 @@ func (r *rotated) mixed(l *line, epoch bool) (old string) {
 // not taken for the end of the one before that was cut.
 func TestRevokeWhatHasLeft(t *testing.T) {
 	r := newRotated(t, "", nil)
-	_, err := r.rotate(t.Context(), r.fresh, r.operator)
+	_, err := r.rotate(t.Context(), r.fresh, r.Operator)
 	must(t, err)
-	now, err := r.Follow(t.Context(), r.policy, false)
+	now, err := r.Follow(t.Context(), r.Policy, false)
 	must(t, err)
 	q := *r.Publisher
 	q.Signers = []crypto.Signer{r.fresh}
-	next := spec.Keys{Roles: now.Roles(), Revoked: []string{sign.VerifierOf(r.operator).ID()}, At: start}
+	next := spec.Keys{Roles: now.Roles(), Revoked: []string{sign.VerifierOf(r.Operator).ID()}, At: fleettest.Start}
 	for range 2 { // the second time it is there
-		c, _, err := rotate.Keys(t.Context(), &q, r.policy, rotate.Rotation{Next: next, Root: []crypto.Signer{r.root}})
+		c, _, err := rotate.Keys(t.Context(), &q, r.Policy, rotate.Rotation{Next: next, Root: []crypto.Signer{r.root}})
 		must(t, err)
 		if newest := c.Newest().Keys; newest.Version != 3 || len(newest.Revoked) != 1 {
 			t.Errorf("version %d revokes %q", newest.Version, newest.Revoked)

@@ -22,15 +22,15 @@ import (
 
 // runsOn is what node n0 is signed for besides its layer, as the node reads it.
 func (f *fleet) runsOn() []string {
-	f.t.Helper()
-	a, err := f.boot()
+	f.T.Helper()
+	a, err := f.Boot()
 	if err != nil {
-		f.t.Fatal(err)
+		f.T.Fatal(err)
 	}
 	for _, on := range append([]string{a.Overlay.Layer, oci.Digest([]byte("another"))}, a.RunsOn...) {
-		_, err := f.bootOn(on)
+		_, err := f.BootOn(on)
 		if signed := on == a.Overlay.Layer || slices.Contains(a.RunsOn, on); (err == nil) != signed || !signed && refusal.Of(err) != refusal.WrongLayer {
-			f.t.Errorf("on %s: %v; it is signed for %s and %q", on, err, a.Overlay.Layer, a.RunsOn)
+			f.T.Errorf("on %s: %v; it is signed for %s and %q", on, err, a.Overlay.Layer, a.RunsOn)
 		}
 	}
 	return a.RunsOn
@@ -41,7 +41,7 @@ func TestRunsOn(t *testing.T) {
 	f := newFleet(t)
 	layers := make([]string, sign.MaxRunsOn+3)
 	for i := range layers {
-		layers[i] = f.layer(fmt.Sprint(i), "default", f.release).Digest
+		layers[i] = f.Layer(fmt.Sprint(i), "default", f.Release).Digest
 	}
 	want := func(when string, digests ...string) {
 		t.Helper()
@@ -51,7 +51,7 @@ func TestRunsOn(t *testing.T) {
 	}
 	give := func(layer int, value string) *Result {
 		t.Helper()
-		return f.publish(f.nodes(layers[layer], value), Options{})
+		return f.MustPublish(f.Nodes(layers[layer], value), Options{})
 	}
 	give(0, "10")
 	want("the first")
@@ -71,7 +71,7 @@ func TestRunsOn(t *testing.T) {
 		t.Fatalf("%+v", r)
 	}
 	want("a new signature of the same", layers[1], layers[0])
-	f.publish(f.nodes(layers[2], "30"), Options{All: true})
+	f.MustPublish(f.Nodes(layers[2], "30"), Options{All: true})
 	want("a new generation of the same", layers[1], layers[0])
 	f.Now = f.Now.Add(25 * 24 * time.Hour)
 	if _, err := f.Refresh(t.Context(), Lists{Reject: []string{layers[1]}}); err != nil {
@@ -102,24 +102,24 @@ func TestRunsOn(t *testing.T) {
 // service's files must be there.
 func TestRunsOnWhatSuits(t *testing.T) {
 	f := newFleet(t)
-	old, next := f.layer("1", "default", f.release).Digest, f.layer("2", "default", f.release).Digest
-	f.publish(f.nodes(old, "10"), Options{})
-	n := f.nodes(next, "10")[0]
+	old, next := f.Layer("1", "default", f.Release).Digest, f.Layer("2", "default", f.Release).Digest
+	f.MustPublish(f.Nodes(old, "10"), Options{})
+	n := f.Nodes(next, "10")[0]
 	n.Doc = func() ([]byte, error) {
 		return spec.Encode(&spec.Overlay{Core: spec.Core{APIVersion: spec.APIVersion, Kind: spec.KindOverlay, Fleet: "metal-a", Node: n.Name, Layer: next, Match: n.Match},
 			Services: []spec.Service{{Name: "a", Unit: "a.service", User: "nobody-of-this-layer"}}})
 	}
-	f.publish([]Node{n}, Options{})
+	f.MustPublish([]Node{n}, Options{})
 	if got := f.runsOn(); got != nil {
 		t.Errorf("signed for %q, which has no such user", got)
 	}
 	g := newFleet(t)
 	g.Agent = trust.All().Without("needs") // of a later release, as that of the second layer
-	old, next = g.layer("1", "default", g.release).Digest, g.layer("2", "default", g.release).Digest
-	g.publish(g.nodes(old, "10"), Options{})
-	n = g.nodes(next, "10")[0]
+	old, next = g.Layer("1", "default", g.Release).Digest, g.Layer("2", "default", g.Release).Digest
+	g.MustPublish(g.Nodes(old, "10"), Options{})
+	n = g.Nodes(next, "10")[0]
 	n.Knows, n.Doc = []string{"later"}, later(n)
-	g.publish([]Node{n}, Options{})
+	g.MustPublish([]Node{n}, Options{})
 	if got := g.runsOn(); got != nil {
 		t.Errorf("signed for %q, whose agent does not know later", got)
 	}

@@ -38,8 +38,8 @@ func manyNodes(t testing.TB, n int) (f *fleet, written, read *atomic.Int64) {
 		}
 	})).Registry
 	f.Memory, f.NewFleet, f.Now = nil, true, time.Now().UTC().Truncate(time.Second)
-	f.publish(f.nodes("", "10"), Options{})
-	v, err := f.Open(t.Context(), f.policy, published.Purpose{})
+	f.MustPublish(f.Nodes("", "10"), Options{})
+	v, err := f.Open(t.Context(), f.Policy, published.Purpose{})
 	must(t, err)
 	r := f.Run(v)
 	x := r.Next()
@@ -52,7 +52,7 @@ func manyNodes(t testing.TB, n int) (f *fleet, written, read *atomic.Int64) {
 		})
 	}
 	f.Now = f.Now.Add(time.Second)
-	_, err = PutIndex(r, t.Context(), f.policy.Lifetime, x, "gen-0-1", "index")
+	_, err = PutIndex(r, t.Context(), f.Policy.Lifetime, x, "gen-0-1", "index")
 	must(t, err)
 	if got, want := len(x.Root.Shards), index.Count(n+1); got != want {
 		t.Fatalf("%d shards, want %d", got, want)
@@ -108,7 +108,7 @@ func TestWhatIsKeptIsNotReadAgain(t *testing.T) {
 	look := func(p Publisher, want int) (rows index.Rows) {
 		t.Helper()
 		read.Store(0)
-		fleet, err := p.Read(t.Context(), f.policy)
+		fleet, err := p.Read(t.Context(), f.Policy)
 		must(t, err)
 		rows, err = fleet.Nodes(t.Context())
 		must(t, err)
@@ -168,10 +168,10 @@ func TestAGenerationIsKept(t *testing.T) {
 		f := newFleet(t)
 		p := f.at(t, backend+"/metal-a")
 		for _, value := range []string{"10", "20", "30"} {
-			_, err := p.Publish(t.Context(), f.policy, f.nodes("", value), Options{})
+			_, err := p.Publish(t.Context(), f.Policy, f.Nodes("", value), Options{})
 			must(t, err)
 		}
-		fleet, err := p.Read(t.Context(), f.policy)
+		fleet, err := p.Read(t.Context(), f.Policy)
 		must(t, err)
 		list, err := fleet.Generations(t.Context())
 		if err != nil || fmt.Sprint(list) != "[0-3 0-2 0-1]" {
@@ -203,9 +203,9 @@ func TestALostOverlayStopsNothing(t *testing.T) {
 	require.Slow(t)
 	f := newFleet(t)
 	p := f.at(t, registrytest.Distribution(t)+"/metal-a")
-	_, err := p.Publish(t.Context(), f.policy, f.nodes("", "10"), Options{})
+	_, err := p.Publish(t.Context(), f.Policy, f.Nodes("", "10"), Options{})
 	must(t, err)
-	v, err := p.Open(t.Context(), f.policy, published.Purpose{})
+	v, err := p.Open(t.Context(), f.Policy, published.Purpose{})
 	must(t, err)
 	row, _, err := v.Row(t.Context(), "n0")
 	must(t, err)

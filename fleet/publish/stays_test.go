@@ -61,9 +61,9 @@ func TestPruneSaysWhatStays(t *testing.T) {
 			defer s.Close()
 			f := newFleet(t)
 			p := f.at(t, strings.TrimPrefix(s.URL, "http://")+"/metal-a")
-			p.Trust = &f.policy
+			p.Trust = &f.Policy
 			for i := range 3 {
-				if _, err := p.Publish(t.Context(), f.policy, f.nodes("", fmt.Sprint(i)), Options{}); err != nil {
+				if _, err := p.Publish(t.Context(), f.Policy, f.Nodes("", fmt.Sprint(i)), Options{}); err != nil {
 					t.Fatal(err)
 				}
 				p.NewFleet = false
@@ -105,7 +105,7 @@ func TestPruneSaysWhatStays(t *testing.T) {
 				t.Errorf("tags %q, %v", tags, err)
 			}
 			// What stays is in nobody's way.
-			if _, err := p.Publish(t.Context(), f.policy, f.nodes("", "9"), Options{}); err != nil {
+			if _, err := p.Publish(t.Context(), f.Policy, f.Nodes("", "9"), Options{}); err != nil {
 				t.Error(err)
 			}
 		})

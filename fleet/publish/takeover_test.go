@@ -78,7 +78,7 @@ func publishAs(text string) error {
 	SetPace(p, reserve.Pace{Beat: o.Beat, Hold: o.Hold, Look: time.Second, Dead: time.Minute})
 	policy := published.Policy{Fleet: "metal-a", Threshold: 1, Lifetime: 30 * 24 * time.Hour,
 		Operator: []sign.Verifier{sign.VerifierOf(keys[0])}, Release: []sign.Verifier{sign.VerifierOf(keys[1])}}
-	result, err := p.Publish(context.Background(), policy, (&fleet{}).nodes("", o.Value), Options{})
+	result, err := p.Publish(context.Background(), policy, (&fleet{}).Nodes("", o.Value), Options{})
 	if err == nil {
 		fmt.Println("generation", result.Generation)
 	}
@@ -90,8 +90,8 @@ func (f *fleet) process(t *testing.T, ref, value string, beat, hold time.Duratio
 	t.Helper()
 	o := order{Ref: ref, Value: value, Beat: beat, Hold: hold}
 	var errs [2]error
-	o.Operator, errs[0] = x509.MarshalECPrivateKey(f.operator)
-	o.Release, errs[1] = x509.MarshalECPrivateKey(f.release)
+	o.Operator, errs[0] = x509.MarshalECPrivateKey(f.Operator)
+	o.Release, errs[1] = x509.MarshalECPrivateKey(f.Release)
 	text, err := json.Marshal(o)
 	if err := errors.Join(errs[0], errs[1], err); err != nil {
 		t.Fatal(err)
@@ -129,7 +129,7 @@ func begun(t *testing.T, backend, moment string) (f *fleet, prefix string, dead 
 	t.Helper()
 	f, prefix = newFleet(t), "/"+strings.ReplaceAll(moment, " ", "-")
 	began := time.Now()
-	if _, err := f.at(t, backend+prefix).Publish(t.Context(), f.policy, f.nodes("", "1"), Options{}); err != nil {
+	if _, err := f.at(t, backend+prefix).Publish(t.Context(), f.Policy, f.Nodes("", "1"), Options{}); err != nil {
 		t.Fatal(err)
 	}
 	return f, prefix, max(10*time.Second, 10*time.Since(began))
@@ -141,7 +141,7 @@ func (f *fleet) takes(t *testing.T, at string, dead time.Duration) {
 	t.Helper()
 	p := f.at(t, at)
 	SetPace(p, reserve.Pace{Beat: 30 * time.Second, Hold: 5 * time.Minute, Look: dead / 3, Dead: dead})
-	r, err := p.Publish(t.Context(), f.policy, f.nodes("", "3"), Options{})
+	r, err := p.Publish(t.Context(), f.Policy, f.Nodes("", "3"), Options{})
 	if err != nil || r.Generation != 3 {
 		t.Fatalf("in its place: %+v, %v", r, err)
 	}
@@ -175,7 +175,7 @@ func TestKilledPublisher(t *testing.T) {
 				}
 				_ = cmd.Wait() // killed
 				f.takes(t, at, dead)
-				if report, err := verify.Fleet(t.Context(), &f.at(t, at).Reader, f.policy, nil, false); err != nil || !report.OK() {
+				if report, err := verify.Fleet(t.Context(), &f.at(t, at).Reader, f.Policy, nil, false); err != nil || !report.OK() {
 					t.Errorf("afterwards: %+v, %v", report, err)
 				}
 				if tags, err := reservations(t, f.at(t, at)); err != nil || len(tags) > 0 {
@@ -265,7 +265,7 @@ func TestSuspendedPublisher(t *testing.T) {
 				if after := tagged(t, f.at(t, at)); after != before {
 					t.Errorf("it wrote over the newer generation:\n%s\n%s", before, after)
 				}
-				if report, err := verify.Fleet(t.Context(), &f.at(t, at).Reader, f.policy, nil, false); err != nil || !report.OK() {
+				if report, err := verify.Fleet(t.Context(), &f.at(t, at).Reader, f.Policy, nil, false); err != nil || !report.OK() {
 					t.Errorf("afterwards: %+v, %v", report, err)
 				}
 			})
@@ -280,7 +280,7 @@ func TestLostReservationStays(t *testing.T) {
 		f := newFleet(t)
 		p := f.at(t, backend+"/metal-a")
 		SetPace(p, reserve.Pace{Beat: time.Hour, Hold: time.Nanosecond, Look: time.Second, Dead: time.Minute})
-		if _, err := p.Publish(t.Context(), f.policy, f.nodes("", "1"), Options{}); !errors.Is(err, reserve.ErrLost) {
+		if _, err := p.Publish(t.Context(), f.Policy, f.Nodes("", "1"), Options{}); !errors.Is(err, reserve.ErrLost) {
 			t.Fatalf("without a renewal: %v", err)
 		}
 		tags, err := reservations(t, p)
@@ -342,7 +342,7 @@ func TestOneOfTenKilled(t *testing.T) {
 				for turn := 1; ; turn++ {
 					p, began := f.waiting(t, at, dead), time.Now()
 					value := fmt.Sprintf("%d of turn %d", i, turn) // another one: an attempt that failed may have put what it had
-					r, err := p.Publish(ctx, f.policy, f.nodes("", value, value), Options{})
+					r, err := p.Publish(ctx, f.Policy, f.Nodes("", value, value), Options{})
 					if errors.Is(err, reserve.ErrTaken) || errors.Is(err, reserve.ErrLost) || isRewritten(err) {
 						select {
 						case <-ctx.Done():
@@ -374,7 +374,7 @@ func TestOneOfTenKilled(t *testing.T) {
 			t.Errorf("%d of 9 are done: %v", len(given), given)
 		}
 		p := f.at(t, at)
-		found, err := p.Find(t.Context(), f.policy)
+		found, err := p.Find(t.Context(), f.Policy)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -33,18 +33,18 @@ func TestTakeUp(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			f := newFleet(t)
-			f.publish(f.nodes("", "10", "10"), Options{})
+			f.MustPublish(f.Nodes("", "10", "10"), Options{})
 			first, _, err := f.Registry.Manifest(t.Context(), oci.RepoNode, "n0")
 			must(t, err)
 			f.cutDoing(c.doing, c.given)
 			if c.old {
-				f.publish(f.nodes("", "11", "11"), Options{})
-				v, err := f.Open(t.Context(), f.policy, published.Purpose{})
+				f.MustPublish(f.Nodes("", "11", "11"), Options{})
+				v, err := f.Open(t.Context(), f.Policy, published.Purpose{})
 				must(t, err)
 				f.Now = f.Now.Add(time.Minute)
 				reserved := v.State().Index.Root
 				reserved.Generation, reserved.Doing = 4, c.doing
-				must(t, PutReserved(f.Run(v), t.Context(), f.policy.Lifetime, reserved))
+				must(t, PutReserved(f.Run(v), t.Context(), f.Policy.Lifetime, reserved))
 				_, err = f.Registry.PutManifest(t.Context(), oci.RepoNode, oci.MediaTypeManifest, first, "n0")
 				must(t, err)
 			}
@@ -54,7 +54,7 @@ func TestTakeUp(t *testing.T) {
 			if len(r.Published) != 1 || r.Published[0].Node != "n0" || len(r.Held) != 1 {
 				t.Errorf("%+v", r)
 			}
-			f.Trust = &f.policy
+			f.Trust = &f.Policy
 			fleet, err := f.Look(t.Context())
 			must(t, err)
 			if o, err := fleet.Overlay(t.Context(), "n0"); err != nil || o.Items.Sysctl[0].Value != c.want {
@@ -69,7 +69,7 @@ func TestTakeUp(t *testing.T) {
 			if _, err := f.Rollback(t.Context(), Hold{By: By{Reason: "x"}, Nodes: []string{"n0"}}, ""); err != nil {
 				t.Fatal(err)
 			}
-			if a, err := f.boot(); err != nil || a.Overlay.Items.Sysctl[0].Value != "10" {
+			if a, err := f.Boot(); err != nil || a.Overlay.Items.Sysctl[0].Value != "10" {
 				t.Errorf("after a rollback: %+v, %v", a, err)
 			}
 		})
@@ -83,9 +83,9 @@ func TestReadersOfACutPublish(t *testing.T) {
 		"refresh":              "a refresh of generation 2 was cut: run 'caisson refresh' again, which gives its nodes back what they had",
 		"rollout racks wave 1": "rollout racks wave 1 was cut, generation 2: 'caisson rollout run' again"} {
 		f := newFleet(t)
-		f.publish(f.nodes("", "10", "10"), Options{})
+		f.MustPublish(f.Nodes("", "10", "10"), Options{})
 		f.cutDoing(&spec.FleetChange{Verb: verb}, 2)
-		f.Trust = &f.policy
+		f.Trust = &f.Policy
 		fleet, err := f.Look(t.Context())
 		must(t, err)
 		if text, err := fleet.Unfinished(t.Context()); err != nil || !strings.Contains(text, want) {
@@ -98,7 +98,7 @@ func TestReadersOfACutPublish(t *testing.T) {
 		if rows["n0"].Generation != 1 || !slices.Equal(list, []published.Generation{{Number: 1}}) {
 			t.Errorf("%+v, %v", rows["n0"], list)
 		}
-		f.publish(f.nodes("", "10", "10"), Options{})
+		f.MustPublish(f.Nodes("", "10", "10"), Options{})
 		fleet, err = f.Look(t.Context())
 		must(t, err)
 		if text, err := fleet.Unfinished(t.Context()); err != nil || text != "" {

@@ -19,6 +19,7 @@ import (
 	"github.com/caisson-os/caisson/oci/trust"
 	"github.com/caisson-os/caisson/oci/trust/chain"
 	"github.com/caisson-os/caisson/spec"
+	"github.com/caisson-os/caisson/test/fleettest"
 	"github.com/caisson-os/caisson/test/require"
 )
 
@@ -50,8 +51,8 @@ func (w *world) flip(of int) bool { return w.rng.IntN(of) == 0 }
 func newWorld(t *testing.T, seed uint64) *world {
 	t.Helper()
 	w := &world{rotated: newRotated(t, "", nil), rng: rand.New(rand.NewPCG(seed, 1)), layers: map[string]string{}, value: 10}
-	w.pool, w.releases, w.epochs, w.roots = []*ecdsa.PrivateKey{w.operator, w.fresh, newKey(t)}, []*ecdsa.PrivateKey{w.release}, []*ecdsa.PrivateKey{w.top}, []*ecdsa.PrivateKey{w.root}
-	old, now := w.layer("1", "", w.release).Digest, w.Following("2")
+	w.pool, w.releases, w.epochs, w.roots = []*ecdsa.PrivateKey{w.Operator, w.fresh, newKey(t)}, []*ecdsa.PrivateKey{w.Release}, []*ecdsa.PrivateKey{w.Top}, []*ecdsa.PrivateKey{w.root}
+	old, now := w.Layer("1", "", w.Release).Digest, w.Following("2")
 	all := w.flip(2) // a fleet of today
 	for i := range 3 {
 		m := machine{name: fmt.Sprintf("n%d", i), follows: all || w.flip(2), chained: !w.flip(4), told: w.flip(2), disk: w.flip(2)}
@@ -62,7 +63,7 @@ func newWorld(t *testing.T, seed uint64) *world {
 	}
 	o := Options{LayerNamed: true}
 	if w.flip(3) {
-		o.Epoch, o.EpochKey = 1, w.top
+		o.Epoch, o.EpochKey = 1, w.Top
 	}
 	must(t, w.publishAll(o))
 	w.hold()
@@ -71,24 +72,24 @@ func newWorld(t *testing.T, seed uint64) *world {
 
 // hold has some nodes keep what they have.
 func (w *world) hold() {
-	w.t.Helper()
+	w.T.Helper()
 	if w.flip(2) {
-		_, err := w.Freeze(w.t.Context(), Hold{Nodes: []string{"n1"}})
-		must(w.t, err)
+		_, err := w.Freeze(w.T.Context(), Hold{Nodes: []string{"n1"}})
+		must(w.T, err)
 	}
 	if w.flip(2) {
-		_, err := w.Pin(w.t.Context(), Hold{Nodes: []string{"n2"}}, w.layers["n0"])
-		must(w.t, err)
+		_, err := w.Pin(w.T.Context(), Hold{Nodes: []string{"n2"}}, w.layers["n0"])
+		must(w.T, err)
 		w.layers["n2"], w.machines[2].follows = w.layers["n0"], w.machines[0].follows
 	}
 }
 
 // goesOn ends all holds and gives each node something new: what is lost by then is lost.
 func (w *world) goesOn() {
-	w.t.Helper()
-	_, err := w.Forward(w.t.Context(), Hold{All: true})
-	must(w.t, err)
-	must(w.t, w.publishAll(Options{}))
+	w.T.Helper()
+	_, err := w.Forward(w.T.Context(), Hold{All: true})
+	must(w.T, err)
+	must(w.T, w.publishAll(Options{}))
 }
 
 // publishAll gives each node that is not held another value.
@@ -99,18 +100,18 @@ func (w *world) publishAll(o Options) error {
 	for i, m := range w.machines {
 		values := []string{"", "", ""}
 		values[i] = fmt.Sprint(w.value)
-		nodes = append(nodes, w.nodes(w.layers[m.name], values...)[i])
+		nodes = append(nodes, w.Nodes(w.layers[m.name], values...)[i])
 	}
 	o.LayerNamed = true
-	_, err := w.Publish(w.t.Context(), w.policy, nodes, o)
+	_, err := w.Publish(w.T.Context(), w.Policy, nodes, o)
 	return err
 }
 
 // draw makes up a rotation, and who signs.
 func (w *world) draw() (next published.Policy, r rotate.Rotation, by []crypto.Signer) {
-	next = w.policy
-	r = rotate.Rotation{Root: []crypto.Signer{w.roots[len(w.roots)-1]}, Known: w.reports(), Next: spec.Keys{At: start, Revoked: slices.Clone(w.policy.Chain.Newest().Keys.Revoked)}}
-	free := slices.DeleteFunc(append([]*ecdsa.PrivateKey{newKey(w.t)}, w.pool...), func(k *ecdsa.PrivateKey) bool {
+	next = w.Policy
+	r = rotate.Rotation{Root: []crypto.Signer{w.roots[len(w.roots)-1]}, Known: w.reports(), Next: spec.Keys{At: fleettest.Start, Revoked: slices.Clone(w.Policy.Chain.Newest().Keys.Revoked)}}
+	free := slices.DeleteFunc(append([]*ecdsa.PrivateKey{newKey(w.T)}, w.pool...), func(k *ecdsa.PrivateKey) bool {
 		return slices.Contains(r.Next.Revoked, sign.VerifierOf(k).ID())
 	})
 	w.rng.Shuffle(len(free), func(i, j int) { free[i], free[j] = free[j], free[i] })
@@ -119,7 +120,7 @@ func (w *world) draw() (next published.Policy, r rotate.Rotation, by []crypto.Si
 		next.Operator = append(next.Operator, sign.VerifierOf(k))
 	}
 	if w.flip(2) { // most rotations leave some as they are
-		next.Operator = w.policy.Operator
+		next.Operator = w.Policy.Operator
 		if w.flip(2) {
 			next.Operator = append(slices.Clone(next.Operator), sign.VerifierOf(newKeyOf(w, &free)))
 		}
@@ -132,27 +133,27 @@ func (w *world) draw() (next published.Policy, r rotate.Rotation, by []crypto.Si
 	}
 	for _, k := range w.pool {
 		_, is := sign.Find(next.Operator, k.Public())
-		_, was := sign.Find(w.policy.Operator, k.Public())
+		_, was := sign.Find(w.Policy.Operator, k.Public())
 		if (is && !w.flip(8) || was && w.flip(2)) && !slices.Contains(by, crypto.Signer(k)) {
 			by = append(by, k)
 		}
 	}
 	if w.flip(3) {
-		k := newKey(w.t)
+		k := newKey(w.T)
 		next.Release = []sign.Verifier{sign.VerifierOf(k)}
 		if !w.flip(4) {
 			r.Release = k
 		}
 	}
 	if w.flip(4) {
-		k := newKey(w.t)
+		k := newKey(w.T)
 		next.Epoch = []sign.Verifier{sign.VerifierOf(k)}
 		if !w.flip(4) {
 			r.Epoch = k
 		}
 	}
 	if w.flip(4) {
-		k := newKey(w.t)
+		k := newKey(w.T)
 		next.Root = []sign.Verifier{sign.VerifierOf(k)}
 		w.roots = append(w.roots, k)
 		if !w.flip(4) {
@@ -161,8 +162,8 @@ func (w *world) draw() (next published.Policy, r rotate.Rotation, by []crypto.Si
 	}
 	r.Next.Roles = next.Roles()
 	if w.flip(3) {
-		changes, err := published.CompareRoles(w.policy.Chain.Newest().Keys.Roles, r.Next.Roles)
-		must(w.t, err)
+		changes, err := published.CompareRoles(w.Policy.Chain.Newest().Keys.Roles, r.Next.Roles)
+		must(w.T, err)
 		for _, c := range changes {
 			r.Next.Revoked = append(r.Next.Revoked, c.Removed...)
 		}
@@ -172,7 +173,7 @@ func (w *world) draw() (next published.Policy, r rotate.Rotation, by []crypto.Si
 }
 
 func newKeyOf(w *world, free *[]*ecdsa.PrivateKey) *ecdsa.PrivateKey {
-	k := newKey(w.t)
+	k := newKey(w.T)
 	*free = append(*free, k)
 	return k
 }
@@ -184,7 +185,7 @@ func (w *world) reports() map[string]*spec.KeysKnown {
 		switch {
 		case !m.told:
 		case m.follows && m.chained:
-			n := 1 + w.rng.Uint64N(w.policy.Chain.Version())
+			n := 1 + w.rng.Uint64N(w.Policy.Chain.Version())
 			known[m.name] = &spec.KeysKnown{Version: n, BootFiles: n, Forgets: !m.disk}
 		default:
 			known[m.name] = nil
@@ -196,14 +197,14 @@ func (w *world) reports() map[string]*spec.KeysKnown {
 func (w *world) do(next published.Policy, r rotate.Rotation, by []crypto.Signer, dry bool) (*chain.Chain, error) {
 	q := *w.Publisher
 	q.Signers, q.Dry = by, dry
-	c, _, err := rotate.Keys(w.t.Context(), &q, w.policy, r)
+	c, _, err := rotate.Keys(w.T.Context(), &q, w.Policy, r)
 	return c, err
 }
 
 // take has the publisher go on with what a rotation made.
 func (w *world) take(next published.Policy, c *chain.Chain, by []crypto.Signer) {
 	next.Chain = c
-	w.policy, w.Signers = next, nil
+	w.Policy, w.Signers = next, nil
 	for _, s := range by {
 		if _, counts := sign.Find(next.Operator, s.Public()); counts {
 			w.Signers = append(w.Signers, s)
@@ -214,17 +215,17 @@ func (w *world) take(next published.Policy, c *chain.Chain, by []crypto.Signer) 
 // refuses returns why a reader that knows some keys takes nothing new of a node: its overlay or
 // fleet:current; nil where it takes both.
 func (w *world) refuses(m machine, k spec.Keys, floor spec.Floor) error {
-	ctx, src := w.t.Context(), w.Registry.Source()
-	b := chain.With(spec.Bootstrap{Fleet: w.policy.Fleet}, k)
+	ctx, src := w.T.Context(), w.Registry.Source()
+	b := chain.With(spec.Bootstrap{Fleet: w.Policy.Fleet}, k)
 	clock := trust.Clock{RTC: w.Now}
 	overlay, err := trust.Overlay(ctx, src, []string{m.name}, "")
-	must(w.t, err)
+	must(w.T, err)
 	a, err := trust.All().Accept(overlay, b, trust.Identity{Node: m.name, MACs: []string{"52:54:00:00:00:0" + m.name[1:]}}, clock, trust.Known{Floor: floor})
 	if err != nil {
 		return err
 	}
 	current, err := trust.Current(ctx, src, "")
-	must(w.t, err)
+	must(w.T, err)
 	_, err = trust.AcceptFleet(current, b, floor, a.Floor.Epoch, clock)
 	return err
 }
@@ -237,8 +238,8 @@ func (w *world) states(m machine, versions []chain.Link) map[string]error {
 	walked := map[uint64]spec.Keys{}
 	for _, l := range versions {
 		c, err := chain.Begin(l.Candidate.Document)
-		must(w.t, err)
-		must(w.t, c.Walk(w.t.Context(), w.Registry.Source(), func(chain.Link) error { return nil }))
+		must(w.T, err)
+		must(w.T, c.Walk(w.T.Context(), w.Registry.Source(), func(chain.Link) error { return nil }))
 		walked[l.Keys.Version] = c.Newest().Keys
 	}
 	for _, l := range versions {
@@ -262,8 +263,8 @@ func (w *world) states(m machine, versions []chain.Link) map[string]error {
 }
 
 func (w *world) epoch() uint64 {
-	x, err := w.index()
-	must(w.t, err)
+	x, err := w.Index()
+	must(w.T, err)
 	return x.Epoch
 }
 
@@ -312,13 +313,13 @@ func tellsTheTruth(t *testing.T, seed uint64) string {
 	for range w.rng.IntN(3) { // to a middle version: what is lost on the way is
 		next, r, by := w.draw()
 		r.Lose = all
-		if c, err := w.do(next, r, by, false); err == nil && c.Version() > w.policy.Chain.Version() {
+		if c, err := w.do(next, r, by, false); err == nil && c.Version() > w.Policy.Chain.Version() {
 			w.take(next, c, by)
 			w.goesOn()
 			w.hold()
 		}
 	}
-	versions := w.policy.Chain.Links()
+	versions := w.Policy.Chain.Links()
 	before := map[string]error{}
 	for _, m := range w.machines {
 		for state, err := range w.states(m, versions) {
@@ -371,7 +372,7 @@ func tellsTheTruth(t *testing.T, seed uint64) string {
 	slices.Sort(lost)
 	lost = slices.Compact(lost)
 	if !slices.Equal(lost, named) {
-		t.Errorf("named: %q; lost: %q; of %+v, before: %v, signed by %d of %+v", named, lost, w.machines, before, len(by), w.policy)
+		t.Errorf("named: %q; lost: %q; of %+v, before: %v, signed by %d of %+v", named, lost, w.machines, before, len(by), w.Policy)
 	}
 	if named != nil {
 		return "some are lost"
@@ -381,9 +382,9 @@ func tellsTheTruth(t *testing.T, seed uint64) string {
 
 // refusesOverlay returns why a node that knows some keys does not take its overlay.
 func (w *world) refusesOverlay(m machine, k spec.Keys) error {
-	c, err := trust.Overlay(w.t.Context(), w.Registry.Source(), []string{m.name}, "")
-	must(w.t, err)
-	_, err = trust.All().Accept(c, chain.With(spec.Bootstrap{Fleet: w.policy.Fleet}, k), trust.Identity{Node: m.name, MACs: []string{"52:54:00:00:00:0" + m.name[1:]}},
+	c, err := trust.Overlay(w.T.Context(), w.Registry.Source(), []string{m.name}, "")
+	must(w.T, err)
+	_, err = trust.All().Accept(c, chain.With(spec.Bootstrap{Fleet: w.Policy.Fleet}, k), trust.Identity{Node: m.name, MACs: []string{"52:54:00:00:00:0" + m.name[1:]}},
 		trust.Clock{RTC: w.Now}, trust.Known{Floor: spec.Floor{Epoch: w.epoch()}})
 	return err
 }
@@ -392,12 +393,12 @@ func (w *world) refusesOverlay(m machine, k spec.Keys) error {
 func (w *world) tags() string {
 	var b strings.Builder
 	for _, repo := range []string{"fleet", "node", "layer"} {
-		tags, err := w.Registry.Tags(w.t.Context(), repo)
-		must(w.t, err)
+		tags, err := w.Registry.Tags(w.T.Context(), repo)
+		must(w.T, err)
 		slices.Sort(tags)
 		for _, tag := range tags {
-			resp, err := w.Registry.Source().Manifest(w.t.Context(), repo, tag, "")
-			must(w.t, err)
+			resp, err := w.Registry.Source().Manifest(w.T.Context(), repo, tag, "")
+			must(w.T, err)
 			fmt.Fprintln(&b, repo, tag, resp.Digest)
 		}
 	}

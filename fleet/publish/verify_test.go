@@ -25,7 +25,7 @@ import (
 // verdicts are those that are not "ok", by what they are of.
 func verdicts(t *testing.T, f *fleet, p *Publisher) map[string]verify.Check {
 	t.Helper()
-	r, err := verify.Fleet(t.Context(), &p.Reader, f.policy, nil, false)
+	r, err := verify.Fleet(t.Context(), &p.Reader, f.Policy, nil, false)
 	must(t, err)
 	bad := map[string]verify.Check{}
 	for _, c := range r.Findings {
@@ -38,11 +38,11 @@ func verdicts(t *testing.T, f *fleet, p *Publisher) map[string]verify.Check {
 
 // tag moves a tag to what another leads to.
 func (f *fleet) tag(repo, tag, to string) {
-	f.t.Helper()
-	raw, _, err := f.Registry.Manifest(f.t.Context(), repo, to)
-	must(f.t, err)
-	_, err = f.Registry.PutManifest(f.t.Context(), repo, oci.MediaTypeManifest, raw, tag)
-	must(f.t, err)
+	f.T.Helper()
+	raw, _, err := f.Registry.Manifest(f.T.Context(), repo, to)
+	must(f.T, err)
+	_, err = f.Registry.PutManifest(f.T.Context(), repo, oci.MediaTypeManifest, raw, tag)
+	must(f.T, err)
 }
 
 // Who can push can move tags to what operators once signed: nodes take it as far as
@@ -66,19 +66,19 @@ func TestVerifyFindsMovedTags(t *testing.T) {
 		"a machine's tag, back": {
 			func(f *fleet, first, _ string) { f.tag(oci.RepoNode, mac, first) }, "node:n0", "contradiction", "node:" + mac + " leads to"},
 		"a machine's tag, away": {
-			func(f *fleet, _, _ string) { must(f.t, f.Registry.Untag(f.t.Context(), oci.RepoNode, mac)) }, "node:n0", "missing", "node:" + mac},
+			func(f *fleet, _, _ string) { must(f.T, f.Registry.Untag(f.T.Context(), oci.RepoNode, mac)) }, "node:n0", "missing", "node:" + mac},
 	} {
 		t.Run(what, func(t *testing.T) {
 			f := newFleet(t)
 			row := func() string {
-				x, err := f.index()
+				x, err := f.Index()
 				must(t, err)
 				return x.Nodes["n0"].Manifest
 			}
-			f.publish(f.nodes("", "10", "10"), Options{})
+			f.MustPublish(f.Nodes("", "10", "10"), Options{})
 			first := row()
 			f.Now = f.Now.Add(time.Second)
-			f.publish(f.nodes("", "20", "10"), Options{})
+			f.MustPublish(f.Nodes("", "20", "10"), Options{})
 			second := row()
 			f.Now = f.Now.Add(25 * 24 * time.Hour)
 			_, err := f.Refresh(t.Context(), Lists{})
@@ -100,13 +100,13 @@ func TestVerifyFindsMovedTags(t *testing.T) {
 // A machine that another node has by now, while a held one is still bound to it, is well.
 func TestVerifyOfAMachineThatTwoHave(t *testing.T) {
 	f := newFleet(t)
-	f.publish(f.nodes("", "10"), Options{})
+	f.MustPublish(f.Nodes("", "10"), Options{})
 	_, err := f.Freeze(t.Context(), Hold{By: By{Reason: "x"}, All: true})
 	must(t, err)
-	nodes := f.nodes("", "20", "20") // n0 is held, n1 gets its card
+	nodes := f.Nodes("", "20", "20") // n0 is held, n1 gets its card
 	nodes[1].Match = nodes[0].Match
 	nodes[1].Doc = f.bound("n1", nodes[0].Match.MACs...)
-	f.publish(nodes, Options{})
+	f.MustPublish(nodes, Options{})
 	if bad := verdicts(t, f, f.Publisher); len(bad) > 0 {
 		t.Errorf("%+v", bad)
 	}
@@ -123,7 +123,7 @@ func TestVerifyBesidePublish(t *testing.T) {
 		return p
 	}
 	watcher := at(backend + "/metal-a")
-	_, err := watcher.Publish(t.Context(), f.policy, f.nodes("", "1", "1"), Options{})
+	_, err := watcher.Publish(t.Context(), f.Policy, f.Nodes("", "1", "1"), Options{})
 	must(t, err)
 	var during []map[string]verify.Check
 	var mu sync.Mutex
@@ -134,7 +134,7 @@ func TestVerifyBesidePublish(t *testing.T) {
 			during = append(during, verdicts(t, f, watcher))
 		}
 	}))
-	_, err = p.Publish(t.Context(), f.policy, f.nodes("", "2", "2"), Options{})
+	_, err = p.Publish(t.Context(), f.Policy, f.Nodes("", "2", "2"), Options{})
 	must(t, err)
 	seen := map[string]bool{}
 	for _, bad := range during {
@@ -157,7 +157,7 @@ func TestVerifyBesidePublish(t *testing.T) {
 		return q.Method == http.MethodPut && strings.Contains(q.URL.Path, "/fleet/manifests/gen-")
 	}
 	p = at(cut(t, backend, isIndex) + "/metal-a")
-	if _, err := p.Publish(t.Context(), f.policy, f.nodes("", "3", "3"), Options{}); err == nil {
+	if _, err := p.Publish(t.Context(), f.Policy, f.Nodes("", "3", "3"), Options{}); err == nil {
 		t.Fatal("it was not cut")
 	}
 	standing, err := reservations(t, watcher)
@@ -176,18 +176,18 @@ func TestVerifyLooksAgain(t *testing.T) {
 	f := newFleet(t)
 	backend := registrytest.WithReferrers(t)
 	other := f.at(t, backend+"/metal-a")
-	_, err := other.Publish(t.Context(), f.policy, f.nodes("", "1"), Options{})
+	_, err := other.Publish(t.Context(), f.Policy, f.Nodes("", "1"), Options{})
 	must(t, err)
 	var once sync.Once
 	p := f.at(t, through(t, backend, func(q *http.Request) {
 		if q.Method == http.MethodGet && strings.Contains(q.URL.Path, "/node/manifests/n0") {
 			once.Do(func() {
-				_, err := other.Publish(t.Context(), f.policy, f.nodes("", "2"), Options{})
+				_, err := other.Publish(t.Context(), f.Policy, f.Nodes("", "2"), Options{})
 				must(t, err)
 			})
 		}
 	}))
-	r, err := verify.Fleet(t.Context(), &p.Reader, f.policy, nil, false)
+	r, err := verify.Fleet(t.Context(), &p.Reader, f.Policy, nil, false)
 	if err != nil || !r.OK() || r.Generation != 2 {
 		t.Errorf("%+v, %v", r, err)
 	}
@@ -200,7 +200,7 @@ func TestARefreshAfterTheFirstPublishWasCut(t *testing.T) {
 	p := f.at(t, cut(t, backend, func(q *http.Request) bool {
 		return q.Method == http.MethodPut && strings.Contains(q.URL.Path, "/fleet/manifests/gen-")
 	})+"/metal-a")
-	if _, err := p.Publish(t.Context(), f.policy, f.nodes("", "3"), Options{}); err == nil {
+	if _, err := p.Publish(t.Context(), f.Policy, f.Nodes("", "3"), Options{}); err == nil {
 		t.Fatal("it was not cut")
 	}
 	q := f.at(t, backend+"/metal-a")
@@ -212,7 +212,7 @@ func TestARefreshAfterTheFirstPublishWasCut(t *testing.T) {
 	if _, err := q.Refresh(t.Context(), Lists{}); !errors.Is(err, published.ErrUnpublished) {
 		t.Errorf("refresh: %v", err)
 	}
-	r, err := q.Publish(t.Context(), f.policy, f.nodes("", "3"), Options{})
+	r, err := q.Publish(t.Context(), f.Policy, f.Nodes("", "3"), Options{})
 	if err != nil || r.Generation != 2 {
 		t.Errorf("the publish after it: %+v, %v", r, err)
 	}
@@ -253,10 +253,10 @@ func TestRetireCutAnywhere(t *testing.T) {
 			f := newFleet(t)
 			at := backend + "/cut-" + string(rune('a'+writes/26)) + string(rune('a'+writes%26))
 			p := f.at(t, at)
-			_, err := p.Publish(t.Context(), f.policy, f.nodes("", "1", "1", "1"), Options{})
+			_, err := p.Publish(t.Context(), f.Policy, f.Nodes("", "1", "1", "1"), Options{})
 			must(t, err)
-			nodes := f.nodes("", "1", "1", "1")
-			_, err = p.Publish(t.Context(), f.policy, []Node{nodes[0], nodes[2]}, Options{}) // n1 left the site
+			nodes := f.Nodes("", "1", "1", "1")
+			_, err = p.Publish(t.Context(), f.Policy, []Node{nodes[0], nodes[2]}, Options{}) // n1 left the site
 			must(t, err)
 
 			left := writes
@@ -281,7 +281,7 @@ func TestRetireCutAnywhere(t *testing.T) {
 				t.Errorf("cut after %d writes: %+v", writes, result)
 			}
 			f.Registry = p.Registry
-			v, err := p.Open(t.Context(), f.policy, published.Purpose{})
+			v, err := p.Open(t.Context(), f.Policy, published.Purpose{})
 			must(t, err)
 			rows, err := v.Nodes(t.Context())
 			must(t, err)
@@ -308,7 +308,7 @@ func TestRetireCutAnywhere(t *testing.T) {
 // was cut left with the other nodes.
 func TestAHoldHealsACutPublish(t *testing.T) {
 	f := newFleet(t)
-	f.publish(f.nodes("", "10", "10"), Options{})
+	f.MustPublish(f.Nodes("", "10", "10"), Options{})
 	f.cut()
 	f.Now = f.Now.Add(time.Second)
 	r, err := f.Freeze(t.Context(), Hold{By: By{Reason: "x"}, Nodes: []string{"n1"}})
@@ -316,8 +316,8 @@ func TestAHoldHealsACutPublish(t *testing.T) {
 	if r.Generation != 3 || len(r.Published) != 1 || r.Published[0].Node != "n0" || r.Unchanged != 0 || len(r.Held) != 1 {
 		t.Errorf("%+v", r)
 	}
-	f.mustBoot(3, "")
-	if a, err := f.boot(); err != nil || a.Overlay.Items.Sysctl[0].Value != "10" {
+	f.MustBoot(3, "")
+	if a, err := f.Boot(); err != nil || a.Overlay.Items.Sysctl[0].Value != "10" {
 		t.Errorf("the node has what a cut publish gave it: %+v, %v", a, err)
 	}
 	if bad := verdicts(t, f, f.Publisher); len(bad) > 0 {
@@ -329,9 +329,9 @@ func TestAHoldHealsACutPublish(t *testing.T) {
 // is gone already.
 func TestRetireCounts(t *testing.T) {
 	f := newFleet(t)
-	f.publish(f.nodes("", "1", "1", "1", "1"), Options{})
-	nodes := f.nodes("", "1", "1", "1", "1")
-	f.publish(nodes[1:], Options{}) // n0 left the site
+	f.MustPublish(f.Nodes("", "1", "1", "1", "1"), Options{})
+	nodes := f.Nodes("", "1", "1", "1", "1")
+	f.MustPublish(nodes[1:], Options{}) // n0 left the site
 	r, err := f.Retire(t.Context(), []string{"n1", "n0", "n1", "n9"}, By{})
 	if err != nil || !slices.Equal(r.Left, []string{"n0", "n1"}) || r.Unchanged != 2 {
 		t.Errorf("%+v, %v", r, err)

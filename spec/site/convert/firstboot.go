@@ -71,7 +71,7 @@ func (r *reading) account(at int, a account) *coverage.Item {
 	if a.keys != nil {
 		value["user_sshkeys"] = list(a.keys)
 	}
-	p := r.Take(at, "user "+a.name, "uamlite", "user "+a.name, []string{"users", "+"}, value)
+	p := r.Item(at, "user "+a.name).Take("uamlite", "user "+a.name, []string{"users", "+"}, value)
 	if len(a.without) > 0 {
 		p.Why = "taken without " + strings.Join(a.without, "; without ")
 	}
@@ -118,7 +118,7 @@ func (r *reading) file(at int, f file) {
 				value[key] = text
 			}
 		}
-		r.Take(at, what, "files", f.path, []string{f.path}, value)
+		r.Item(at, what).Take("files", f.path, []string{f.path}, value)
 	}
 }
 
@@ -190,7 +190,7 @@ func (r *reading) unit(u *tree.Value) {
 	beside := map[string]string{"contents_local": "its text is in a local file: import that file too"}
 	r.Rest(u, "unit "+name, beside, "name", "mask", "enabled", "contents", "dropins")
 	if truth(u, "mask") { // which has no file of its own
-		p := r.Take(at, "unit "+name, "units", name+" state", []string{name, "state"}, spec.UnitMasked)
+		p := r.Item(at, "unit "+name).Take("units", name+" state", []string{name, "state"}, spec.UnitMasked)
 		if u.Get("contents") != nil || u.Get("dropins") != nil {
 			p.Why = "taken without its text, which a masked unit does not have"
 		}
@@ -215,7 +215,7 @@ func (r *reading) unit(u *tree.Value) {
 		if truth(u, "enabled") {
 			state = spec.UnitEnabled
 		}
-		r.Take(at, "unit "+name, "units", name+" state", []string{name, "state"}, state)
+		r.Item(at, "unit "+name).Take("units", name+" state", []string{name, "state"}, state)
 	}
 	if len(r.Items) == before {
 		r.Miss(at, "unit "+name, "it says no more than its name")
@@ -229,12 +229,12 @@ func (r *reading) unitFile(at int, f file) {
 	unit, dropIn, isBelow := strings.Cut(f.path, "/")
 	switch {
 	case !isBelow && f.content == "": // which masks it
-		p = r.Take(at, what, "units", unit+" state", []string{unit, "state"}, spec.UnitMasked)
+		p = r.Item(at, what).Take("units", unit+" state", []string{unit, "state"}, spec.UnitMasked)
 	case !isBelow:
-		p = r.Take(at, what, "units", unit+" content", []string{unit, "content"}, f.content)
+		p = r.Item(at, what).Take("units", unit+" content", []string{unit, "content"}, f.content)
 	case strings.HasSuffix(unit, ".d") && strings.HasSuffix(dropIn, ".conf"):
 		unit, dropIn = strings.TrimSuffix(unit, ".d"), strings.TrimSuffix(dropIn, ".conf")
-		p = r.Take(at, what, "units", unit+" drop-in "+dropIn, []string{unit, "dropIns", dropIn}, f.content)
+		p = r.Item(at, what).Take("units", unit+" drop-in "+dropIn, []string{unit, "dropIns", dropIn}, f.content)
 	default:
 		r.Miss(at, what, "it is neither a unit nor a drop-in; a link that enables a unit is its state in conf.units")
 		return

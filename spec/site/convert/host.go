@@ -63,9 +63,9 @@ func readPackages(r *reading) {
 			r.Miss(n, line, "it is not installed")
 			return
 		case len(f) == 2 && f[1] == "hold":
-			r.Take(n, line, "apt", "hold "+name, []string{"hold", appended}, name)
+			r.Item(n, line).Take("apt", "hold "+name, []string{"hold", appended}, name)
 		}
-		r.Take(n, line, "apt", "package "+name, []string{"packages", appended}, map[string]any{"name": name})
+		r.Item(n, line).Take("apt", "package "+name, []string{"packages", appended}, map[string]any{"name": name})
 	})
 }
 
@@ -138,7 +138,7 @@ func readModprobe(r *reading) {
 		name := rules.ModuleName(words[1])
 		switch words[0] {
 		case "blacklist":
-			p := r.Take(n, line, "modules", "blacklist "+name, []string{"blacklist", appended}, name)
+			p := r.Item(n, line).Take("modules", "blacklist "+name, []string{"blacklist", appended}, name)
 			if len(words) > 2 {
 				p.Why = "taken without " + strings.Join(words[2:], " ")
 			}
@@ -204,7 +204,7 @@ func (r *reading) entire(comments, module string, path []string, value any) {
 	var first *coverage.Item
 	r.Lines(comments, func(n int, line string) {
 		if first == nil {
-			first = r.Take(n, line, module, path[len(path)-1], path, value)
+			first = r.Item(n, line).Take(module, path[len(path)-1], path, value)
 			return
 		}
 		r.Item(n, line).Of = first
@@ -287,7 +287,7 @@ func (r *reading) source(n int, fields map[string]string) {
 		if key != "" {
 			value["gpgkey"] = key
 		}
-		p := r.Take(n, fields[""], "apt", "repository "+uri+" "+fields["suites"]+" "+fields["components"], []string{"repositories", id}, value)
+		p := r.Item(n, fields[""]).Take("apt", "repository "+uri+" "+fields["suites"]+" "+fields["components"], []string{"repositories", id}, value)
 		if len(without) > 0 {
 			p.Why = "taken without " + strings.Join(without, "; without ")
 		}
@@ -318,7 +318,7 @@ func readPreseed(r *reading) {
 	r.Lines("#", func(n int, line string) {
 		if m := answer.FindStringSubmatch(line); m != nil && strings.Join(m[1:4], " ") == included {
 			for _, name := range strings.Fields(m[4]) {
-				asked[name] = r.Take(n, line, "apt", "package "+name, []string{"packages", appended}, map[string]any{"name": name})
+				asked[name] = r.Item(n, line).Take("apt", "package "+name, []string{"packages", appended}, map[string]any{"name": name})
 			}
 		}
 	})

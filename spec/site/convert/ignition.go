@@ -99,7 +99,7 @@ func (r *reading) kernelArgs(v *tree.Value, key string) {
 }
 
 func (r *reading) kernelArg(n int, line, arg string) {
-	r.Take(n, line, coverage.Machine, "argument "+arg, []string{"kernel", "args", appended}, arg)
+	r.Item(n, line).Take(coverage.Machine, "argument "+arg, []string{"kernel", "args", appended}, arg)
 }
 
 func (r *reading) ignitionUser(u *tree.Value, key func(camel, snake string) string) {
@@ -136,7 +136,7 @@ func (r *reading) ignitionMount(f *tree.Value, options string) {
 		if list := r.Texts(f, options); len(list) > 0 {
 			value["options"] = strings.Join(list, ",")
 		}
-		r.Take(line(f), what, "mounts", same, []string{id}, value).Why = "taken as a mount: a site makes no file systems"
+		r.Item(line(f), what).Take("mounts", same, []string{id}, value).Why = "taken as a mount: a site makes no file systems"
 	}
 }
 
@@ -264,7 +264,7 @@ func readCloudConfig(r *reading) {
 			r.Miss(line(p), "packages", "it is neither a name nor a name and a version")
 			return
 		}
-		r.Take(line(p), "package "+value["name"].(string), "apt", "package "+value["name"].(string), []string{"packages", "+"}, value)
+		r.Item(line(p), "package "+value["name"].(string)).Take("apt", "package "+value["name"].(string), []string{"packages", "+"}, value)
 	})
 	r.Entries(v, "write_files", r.cloudFile)
 	r.Entries(v, "mounts", func(m *tree.Value) {

@@ -121,7 +121,7 @@ func (r *reading) ethtoolCommand(n int, line string, words []string) {
 
 func (r *reading) feature(n int, line, nic, feature, state string) {
 	feature = module.FeatureName(feature)
-	r.Take(n, line, "ethtool", nic+" "+feature, []string{nic, feature}, state)
+	r.Item(n, line).Take("ethtool", nic+" "+feature, []string{nic, feature}, state)
 }
 
 // iface is an interface, whatever tool describes it.
@@ -189,12 +189,12 @@ func (i *iface) route(to, via, metric string) {
 
 // iface takes an interface.
 func (r *reading) iface(n int, line string, i iface) *coverage.Item {
-	return r.Take(n, line, coverage.Machine, "interface "+i.name, []string{"network", "interfaces", appended}, i.value)
+	return r.Item(n, line).Take(coverage.Machine, "interface "+i.name, []string{"network", "interfaces", appended}, i.value)
 }
 
 // network takes a resolver, a domain or a time server, which a site has for all interfaces.
 func (r *reading) network(n int, line, key, value string) {
-	r.Take(n, line, coverage.Machine, key+" "+value, []string{"network", key, appended}, value)
+	r.Item(n, line).Take(coverage.Machine, key+" "+value, []string{"network", key, appended}, value)
 }
 
 // readNetworkd reads systemd.network(5): the settings of a card that is named.

@@ -43,7 +43,7 @@ func (r *reading) sysctl(n int, line, name, value string, optional bool) {
 	if optional {
 		name = "-" + name
 	}
-	r.Take(n, line, "sysctl", same, []string{name}, value)
+	r.Item(n, line).Take("sysctl", same, []string{name}, value)
 }
 
 // section is one of a file in the form of systemd.syntax(7).
@@ -91,7 +91,8 @@ func readLimits(r *reading) {
 		domain := strings.NewReplacer("*", "all", "@", "group-", "%", "max-", ":", "-to-").Replace(f[0])
 		kind := strings.Replace(f[1], "-", "both", 1)
 		id := strings.Trim(notID.ReplaceAllString(domain+"-"+kind+"-"+f[2], "-"), "-.")
-		r.Take(n, line, "limits", f[0]+" "+f[1]+" "+f[2], []string{id}, map[string]any{"domain": f[0], "type": f[1], "item": f[2], "value": f[3]})
+		r.Item(n, line).Take("limits", f[0]+" "+f[1]+" "+f[2], []string{id},
+			map[string]any{"domain": f[0], "type": f[1], "item": f[2], "value": f[3]})
 	})
 }
 
@@ -128,7 +129,7 @@ func readFstab(r *reading) {
 		if len(options) > 0 {
 			value["options"] = strings.Join(options, ",")
 		}
-		p := r.Take(n, line, "mounts", same, []string{id}, value)
+		p := r.Item(n, line).Take("mounts", same, []string{id}, value)
 		var without []string
 		if len(left) > 0 {
 			without = append(without, strings.Join(left, ",")+": write before and after instead")

@@ -121,13 +121,13 @@ func (r *reading) sysfs(n int, line, path, value string) {
 		r.Miss(n, line, "a site has no patterns: write the paths that it stands for")
 		return
 	}
-	r.Take(n, line, "sysfs", path, []string{path}, value)
+	r.Item(n, line).Take("sysfs", path, []string{path}, value)
 }
 
 // loaded takes a module that is loaded at boot.
 func (r *reading) loaded(n int, line, name string) {
 	name = rules.ModuleName(name)
-	r.Take(n, line, "modules", "load "+name, []string{"load", appended}, name)
+	r.Item(n, line).Take("modules", "load "+name, []string{"load", appended}, name)
 }
 
 // moduleOption takes a parameter of a module, as modprobe.d(5) has it.
@@ -138,5 +138,5 @@ func (r *reading) moduleOption(n int, line, module, option string) {
 		return
 	}
 	module = rules.ModuleName(module)
-	r.Take(n, line, "modules", "option "+module+" "+key, []string{"parameters", module, key}, value)
+	r.Item(n, line).Take("modules", "option "+module+" "+key, []string{"parameters", module, key}, value)
 }

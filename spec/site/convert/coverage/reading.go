@@ -46,9 +46,8 @@ func (r *Reading) Miss(n int, line, why string) { r.Item(n, line).Why = why }
 // Whole says why no part of a file is taken.
 func (r *Reading) Whole(why string) { r.Miss(1, "the whole file", why) }
 
-// Take notes a value; same names its setting, by which a later line replaces it.
-func (r *Reading) Take(n int, line, module, same string, path []string, value any) *Item {
-	p := r.Item(n, line)
+// Take notes an item's value; same names its setting, by which a later line replaces it.
+func (p *Item) Take(module, same string, path []string, value any) *Item {
 	p.Taken, p.Module, p.same, p.Path, p.Value = true, module, module+" "+same, path, value
 	return p
 }

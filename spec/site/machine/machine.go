@@ -126,7 +126,7 @@ func BootNetwork(c *shape.Checker, v *tree.Value, rows []spec.BootNetwork) []spe
 func checkRow(c *shape.Checker, v *tree.Value, out *spec.BootNetwork) {
 	checkMatch(c, v.Get("match"), &out.Match)
 	mtu(c, v, out.MTU)
-	out.DHCP = dhcp(out.DHCP)
+	out.DHCP = unless("no", out.DHCP)
 	addresses(c, v, out.Addresses)
 	gateway(c, v, out.Gateway)
 	out.DNS = resolvers(c, v.Get("dns"), out.DNS)
@@ -135,7 +135,8 @@ func checkRow(c *shape.Checker, v *tree.Value, out *spec.BootNetwork) {
 		c.Errorf(at, "range", "", "the id of a VLAN is between 1 and 4094, not %d", out.VLAN)
 	}
 	if b := out.Bond; b != nil {
-		checkMode(c, v.Get("bond"), b.Mode, &b.LACPRate, &b.MinLinks, maxBond)
+		b.LACPRate = unless("slow", b.LACPRate)
+		checkMode(c, v.Get("bond"), b.Mode, &b.MinLinks, maxBond)
 	}
 	c.Refuse(len(out.Addresses) == 0 && out.DHCP == "", c.At(v), "conflict", "write dhcp: ipv4", "nothing gives the loader an address")
 	checkRouters(c, v, spec.Interface{DHCP: out.DHCP, Addresses: out.Addresses, Gateway: out.Gateway, Routes: out.Routes})

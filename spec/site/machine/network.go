@@ -60,7 +60,7 @@ func resolvers(c *shape.Checker, v *tree.Value, texts []string) (out []string) {
 
 func checkInterface(c *shape.Checker, v *tree.Value, out *spec.Interface) {
 	mtu(c, v, out.MTU)
-	out.DHCP = dhcp(out.DHCP)
+	out.DHCP = unless("no", out.DHCP)
 	addresses(c, v, out.Addresses)
 	gateway(c, v, out.Gateway)
 	routes(c, v, out.Routes)
@@ -94,7 +94,8 @@ func checkInterface(c *shape.Checker, v *tree.Value, out *spec.Interface) {
 }
 
 func checkBond(c *shape.Checker, v *tree.Value, b *spec.Bond) {
-	checkMode(c, v, b.Mode, &b.LACPRate, &b.MinLinks, len(b.Members))
+	b.LACPRate = unless("slow", b.LACPRate)
+	checkMode(c, v, b.Mode, &b.MinLinks, len(b.Members))
 	var members []string
 	for i, t := range b.Members {
 		at := c.Nth(v.Get("members"), i)
@@ -119,11 +120,8 @@ func checkBond(c *shape.Checker, v *tree.Value, b *spec.Bond) {
 	}
 }
 
-// checkMode checks what only bonds of some modes have, and leaves out what is usual.
-func checkMode(c *shape.Checker, v *tree.Value, mode string, rate *string, links *int64, members int) {
-	if *rate != spec.LACPFast {
-		*rate = ""
-	}
+// checkMode checks what only bonds of some modes have.
+func checkMode(c *shape.Checker, v *tree.Value, mode string, links *int64, members int) {
 	minLinks(c, v, mode, links, members)
 	if at := c.At(v, "transmitHashPolicy"); at != (report.Pos{}) && slices.Contains(spec.BondModes, mode) &&
 		!slices.Contains(spec.HashModes, mode) {
@@ -223,9 +221,9 @@ func mac(c *shape.Checker, at report.Pos, text string) string {
 	return m
 }
 
-// dhcp returns the word of a document, where no is left out.
-func dhcp(word string) string {
-	if word == "no" {
+// unless returns the word of a document, where the usual one is left out.
+func unless(usual, word string) string {
+	if word == usual {
 		return ""
 	}
 	return word

@@ -72,7 +72,7 @@ func Read(c *shape.Checker, cluster *Cluster, fsys fs.FS, names []string) *Reade
 // is not there.
 func (r *Reader) Named(name string, at report.Pos, limit int64, hint string) []byte {
 	data, err := r.load(name, limit)
-	return r.checked(name, at, limit, hint, data, err)
+	return r.checked(name, at, hint, data, err)
 }
 
 // Optional returns the content of a file that need not be there, nil when it is not.
@@ -81,42 +81,48 @@ func (r *Reader) Optional(name string, limit int64) []byte {
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
-	return r.checked(name, report.Pos{}, limit, "", data, err)
+	return r.checked(name, report.Pos{}, "", data, err)
 }
 
-// load reads a file, and of one that is larger than limit a byte more.
+// tooLarge is the error of a file of more bytes.
+type tooLarge int64
+
+func (t tooLarge) Error() string { return fmt.Sprintf("more than %d KiB", int64(t)>>10) }
+
+// load reads a file of at most limit bytes.
 func (r *Reader) load(name string, limit int64) ([]byte, error) {
 	f, err := r.fsys.Open(name)
 	if err != nil {
 		return nil, err
 	}
 	defer f.Close() // only read
-	return io.ReadAll(io.LimitReader(f, limit+1))
+	data, err := io.ReadAll(io.LimitReader(f, limit+1))
+	if err == nil && int64(len(data)) > limit {
+		err = tooLarge(limit)
+	}
+	return data, err
 }
 
 // checked returns what load has read, nil and a problem where that is not all of it.
-func (r *Reader) checked(name string, at report.Pos, limit int64, hint string, data []byte, err error) []byte {
-	fail := func(rule, format string, args ...any) []byte {
-		p := report.Problem{At: at, Path: shape.JoinPath(r.Path), Severity: report.Error, Rule: rule, Message: fmt.Sprintf(format, args...)}
-		if errors.Is(err, fs.ErrNotExist) {
-			p.Hint = hint
-		}
-		if at.Src == nil {
-			p.File = name
-		}
-		r.Report.Add(p)
-		return nil
+func (r *Reader) checked(name string, at report.Pos, hint string, data []byte, err error) []byte {
+	if err == nil {
+		return data
 	}
-	var pe *fs.PathError
-	switch {
-	case errors.As(err, &pe):
-		return fail("file", "read %s: %v", name, pe.Err)
-	case err != nil:
-		return fail("file", "read %s: %v", name, err)
-	case int64(len(data)) > limit:
-		return fail("too-large", "read %s: more than %d KiB", name, limit>>10)
+	p := report.Problem{At: at, Path: shape.JoinPath(r.Path), Severity: report.Error, Rule: "file"}
+	if errors.Is(err, fs.ErrNotExist) {
+		p.Hint = hint
 	}
-	return data
+	if at.Src == nil {
+		p.File = name
+	}
+	if pe, ok := errors.AsType[*fs.PathError](err); ok {
+		err = pe.Err
+	} else if _, ok := errors.AsType[tooLarge](err); ok {
+		p.Rule = "too-large"
+	}
+	p.Message = fmt.Sprintf("read %s: %v", name, err)
+	r.Report.Add(p)
+	return nil
 }
 
 // read takes a file named on the command line or by a document at at.

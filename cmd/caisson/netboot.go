@@ -258,8 +258,16 @@ func (a *app) bootstrapCommand() *cobra.Command {
 			return err
 		}
 		from = cmp.Or(from, s.Registry())
-		if b, err = a.follows(c.Context(), b, s, reach, from, names[0]); err != nil {
-			return err
+		if b.Chain != nil { // else the site has no versions of its keys, and no registry is asked
+			reg, err := reach.existing(from)
+			if err != nil {
+				return err
+			}
+			on, err := a.siteLayers(c.Context(), reg, s, names[0])
+			if err != nil {
+				return err
+			}
+			b = netboot.Follow(b, on.Trusted.Chain)
 		}
 		data, err := spec.Encode(netboot.ForHost(b))
 		if err != nil {
@@ -282,20 +290,6 @@ func (a *app) bootstrapCommand() *cobra.Command {
 	c.Flags().StringVar(&from, "from", "", "registry or layout where the fleet is published (the site's own when empty)")
 	c.Flags().StringVar(&out, "out", "", "`FILE` to write; standard output when empty")
 	return c
-}
-
-// follows returns a bootstrap with the keys that count now. Where the site has no versions of
-// them, no registry is asked.
-func (a *app) follows(ctx context.Context, b spec.Bootstrap, s *site.Site, reach access, from, file string) (spec.Bootstrap, error) {
-	if b.Chain == nil {
-		return b, nil
-	}
-	reg, err := reach.existing(from)
-	if err != nil {
-		return b, err
-	}
-	on, err := a.siteLayers(ctx, reg, s, file)
-	return netboot.Follow(b, on.Trusted.Chain), err
 }
 
 // imaged is the output of image -o json.

@@ -88,7 +88,8 @@ func (a *app) publish(ctx context.Context, x *publishFlags, names []string) erro
 		return err
 	}
 	o.First = func(ctx context.Context) error { return source.Push(ctx, r.Publisher.Registry, s) }
-	if err := x.secrets.seal(ctx, a, &x.objects, s, some, x.who.dry); err != nil {
+	sealer, err := x.secrets.open(ctx, &x.objects, s, some, !x.who.dry)
+	if err = a.sealed(sealer, x.who.dry, err); err != nil {
 		return err
 	}
 	nodes, err := r.Publisher.Compile(ctx, s, r.Policy, x.layer)

@@ -133,7 +133,8 @@ func (a *app) rolloutStartCommand() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		if err := secrets.seal(c.Context(), a, &fromCluster{}, r.Site, nil, x.who.dry); err != nil {
+		sealer, err := secrets.open(c.Context(), &fromCluster{}, r.Site, nil, !x.who.dry)
+		if err = a.sealed(sealer, x.who.dry, err); err != nil {
 			return err
 		}
 		r.Layer = layer

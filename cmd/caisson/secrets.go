@@ -88,9 +88,8 @@ func (x *opening) identify(sealer *seal.Sealer) error {
 	return nil
 }
 
-// seal is open for a verb that publishes: what is sealed is written down before.
-func (x *opening) seal(ctx context.Context, a *app, from *fromCluster, s *site.Site, nodes []string, dry bool) error {
-	sealer, err := x.open(ctx, from, s, nodes, !dry)
+// sealed ends [opening.open] for a verb that publishes: what is sealed is written down before.
+func (a *app) sealed(sealer *seal.Sealer, dry bool, err error) error {
 	if err != nil || sealer == nil {
 		return err
 	}

@@ -183,7 +183,8 @@ func (r *rotating) markForeign(ctx context.Context, x *index.Index) error {
 	}
 	seen, known := r.Publisher.Memory.At(r.Publisher.Registry.Ref().String())
 	if !known {
-		r.Say("nothing is remembered of %s: whether somebody else gave out generations with the revoked key is not known", r.Publisher.Registry.Ref())
+		r.Say("nothing is remembered of %s: whether somebody else gave out generations with the revoked key is not known",
+			r.Publisher.Registry.Ref())
 		return nil
 	}
 	own := seen.Mine()
@@ -191,19 +192,15 @@ func (r *rotating) markForeign(ctx context.Context, x *index.Index) error {
 	if own.Epoch == x.Root.Epoch {
 		span.From = min(own.Generation+1, span.To)
 	}
-	revoked := map[string]bool{}
-	for _, id := range r.next.Revoked() {
-		revoked[id] = true
-	}
+	revoked := plain.Map(r.next.Revoked(), func(id string) (string, bool) { return id, true })
+	first, last := published.Generation{Epoch: span.Epoch, Number: span.From}, published.GenerationOf(x.Root)
 	if r.IsOwn(own, revoked) {
 		if len(r.State.By) > 0 && !slices.ContainsFunc(r.State.By, func(id string) bool { return !revoked[id] }) {
 			r.Say("generation %s was published from here with revoked keys alone, and is signed again as it is: 'caisson plan' "+
-				"says what differs from the site",
-				published.Generation{Epoch: span.Epoch, Number: span.To})
+				"says what differs from the site", last)
 		}
 		return nil
 	}
-	first, last := published.Generation{Epoch: span.Epoch, Number: span.From}, published.Generation{Epoch: span.Epoch, Number: span.To}
 	r.Say("generations %s to %s were not published from here (%s), and the last is signed again as it is, forged or not: "+
 		"'caisson plan' says what differs from the site; publish after this, then 'caisson refresh --reject GENERATION' for each",
 		first, last, r.Publisher.Memory.Name())

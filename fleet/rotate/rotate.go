@@ -317,12 +317,8 @@ func (r *rotating) staysSigned(grant []byte) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	var signers []sign.Verifier // after it
-	for _, s := range r.Publisher.Signers {
-		if pub, counts := sign.Find(r.next.Operator, s.Public()); counts {
-			signers = append(signers, pub)
-		}
-	}
+	counts := func(s crypto.Signer) (sign.Verifier, bool) { return sign.Find(r.next.Operator, s.Public()) }
+	signers := plain.Pick(r.Publisher.Signers, counts) // after it
 	x := r.State.Index.Root
 	granted := func(of published.Policy, grant []byte) bool {
 		return x.Epoch == 0 || sign.VerifyEpoch([][]byte{grant}, of.Epoch, x.Fleet, x.Epoch) == nil
@@ -338,11 +334,10 @@ func (r *rotating) staysSigned(grant []byte) (bool, error) {
 
 // common counts the keys that are in both lists.
 func common(a, b []sign.Verifier) int {
-	ids := map[string]bool{}
-	for _, k := range a {
-		if slices.ContainsFunc(b, func(o sign.Verifier) bool { return o.ID() == k.ID() }) {
-			ids[k.ID()] = true
-		}
+	ids := func(keys []sign.Verifier) map[string]bool {
+		return plain.Map(keys, func(k sign.Verifier) (string, bool) { return k.ID(), true })
 	}
-	return len(ids)
+	both, other := ids(a), ids(b)
+	maps.DeleteFunc(both, func(id string, _ bool) bool { return !other[id] })
+	return len(both)
 }

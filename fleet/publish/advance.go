@@ -91,11 +91,7 @@ func (r *Run) step(ctx context.Context, name string, by By, step *Step) (err err
 		return err
 	}
 	if !step.Named {
-		all, err := r.successions(ctx, c.Todo)
-		if err == nil {
-			err = r.checkAges(all)
-		}
-		if err != nil {
+		if _, err := r.successions(ctx, c.Todo, false); err != nil {
 			return err
 		}
 	}
@@ -114,7 +110,7 @@ func (r *Run) step(ctx context.Context, name string, by By, step *Step) (err err
 	if err := r.repairTags(ctx); err != nil {
 		return err
 	}
-	r.Result.Unchanged = x.Len() - len(c.Todo) + added(c.Todo)
+	r.Result.Unchanged = x.Len() - len(c.Todo) + count(c.Todo, func(w Work) bool { return w.Was == nil }) // without those that had no row
 	return r.Write(ctx, r.State.Policy)
 }
 

@@ -17,24 +17,16 @@ import (
 	"github.com/caisson-os/caisson/spec/refusal"
 )
 
-// own returns what is published where all of it is this publisher's, or was there before it came, and
-// nil where somebody else has given out some of it since.
-func (r *Run) own() *published.Own {
-	if r.State.Index == nil {
-		return &published.Own{}
-	}
-	seen, known := r.Publisher.Memory.At(r.Publisher.Registry.Ref().String())
-	if known && !r.IsOwn(seen.Mine(), sign.SignerIDs(r.Publisher.Signers)) {
-		return nil
-	}
-	return &published.Own{Epoch: r.State.Index.Root.Epoch, Generation: r.State.Index.Root.Generation, Digest: r.State.Digest}
-}
-
-// restsOn finds out what a run rests on, and returns what is remembered of that.
+// restsOn finds out what a run rests on, and returns what is remembered of that. It is what is
+// published, where all of it is this publisher's or was there before it came.
 func (r *Run) restsOn() published.Own {
-	seen, _ := r.Publisher.Memory.At(r.Publisher.Registry.Ref().String())
-	if r.Own == nil {
-		r.Own = r.own()
+	seen, known := r.Publisher.Memory.At(r.Publisher.Registry.Ref().String())
+	switch x := r.State.Index; {
+	case r.Own != nil:
+	case x == nil:
+		r.Own = &published.Own{}
+	case !known || r.IsOwn(seen.Mine(), sign.SignerIDs(r.Publisher.Signers)):
+		r.Own = &published.Own{Epoch: x.Root.Epoch, Generation: x.Root.Generation, Digest: r.State.Digest}
 	}
 	return seen.Mine()
 }

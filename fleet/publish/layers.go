@@ -12,8 +12,9 @@ import (
 	"github.com/caisson-os/caisson/spec"
 )
 
-// successions returns each layer that takes the place of another, read.
-func (r *Run) successions(ctx context.Context, todo []Work) (all []*published.Succession, err error) {
+// successions returns each layer that takes the place of another, read, and refuses those older than
+// what the nodes have, unless an operator named them.
+func (r *Run) successions(ctx context.Context, todo []Work, named bool) (all []*published.Succession, err error) {
 	type pair struct{ old, new string }
 	done := map[pair]bool{}
 	for _, w := range todo {
@@ -32,26 +33,21 @@ func (r *Run) successions(ctx context.Context, todo []Work) (all []*published.Su
 		}
 		all = append(all, s)
 	}
+	if named {
+		return all, nil
+	}
+	for _, s := range all {
+		if err := r.Publisher.CheckAge(s); err != nil {
+			return nil, err
+		}
+	}
 	return all, nil
 }
 
-// checkAges refuses layers older than those that the nodes have.
-func (r *Run) checkAges(all []*published.Succession) error {
-	for _, s := range all {
-		if err := r.Publisher.CheckAge(s); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// checkLayers refuses layers older than those that the nodes have, unless an operator named
-// them, and says what one for development costs that takes the place of another.
+// checkLayers refuses what [Run.successions] does, and says what a layer for development costs that
+// takes the place of another.
 func (r *Run) checkLayers(ctx context.Context, todo []Work, named bool) error {
-	all, err := r.successions(ctx, todo)
-	if err == nil && !named {
-		err = r.checkAges(all)
-	}
+	all, err := r.successions(ctx, todo, named)
 	if err != nil {
 		return err
 	}

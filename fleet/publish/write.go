@@ -143,7 +143,7 @@ type Plan struct {
 // describe returns the index's note of a change.
 func (c *Plan) describe(now time.Time) *spec.FleetChange {
 	return &spec.FleetChange{Verb: c.verb, Author: c.by.Author, Reason: c.by.Reason, Commit: c.by.Commit, At: now.Unix(),
-		Published: countNew(c.Todo)}
+		Published: count(c.Todo, takesNew)}
 }
 
 // Write signs and pushes, in the order that the package comment promises.
@@ -165,7 +165,7 @@ func (r *Run) Write(ctx context.Context, policy published.Policy) error {
 	if err := r.passOver(ctx); err != nil {
 		return err
 	}
-	takes := c.Rows || slices.ContainsFunc(c.Todo, func(w Work) bool { return !w.resigned }) // a generation
+	takes := c.Rows || slices.ContainsFunc(c.Todo, takesNew) // a generation
 	if p.Dry {
 		if !takes {
 			r.Result.Generation = v.Index.Root.Generation
@@ -248,20 +248,13 @@ func (r *Run) remember(mine published.Own, stamp, current published.Stamp) error
 	return r.Publisher.Memory.Set(place, seen)
 }
 
-// countNew counts the nodes that take the new generation.
-func countNew(todo []Work) (n int) {
-	for _, w := range todo {
-		if !w.resigned {
-			n++
-		}
-	}
-	return n
-}
+// takesNew reports whether a node takes the new generation.
+func takesNew(w Work) bool { return !w.resigned }
 
-// added counts the nodes that had no row.
-func added(todo []Work) (n int) {
+// count counts the nodes of which is holds.
+func count(todo []Work, is func(Work) bool) (n int) {
 	for _, w := range todo {
-		if w.Was == nil {
+		if is(w) {
 			n++
 		}
 	}

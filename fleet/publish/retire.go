@@ -120,16 +120,11 @@ func (r *Run) dropAliases(ctx context.Context, node string, was spec.Match, used
 // isTagOf reports whether a tag leads to an overlay of a node. Nothing is verified:
 // who can move a tag can remove it, too.
 func isTagOf(ctx context.Context, in *registry.Registry, tag, node string) bool {
-	src := in.Source()
-	resp, err := src.Manifest(ctx, oci.RepoNode, tag, "")
-	if err != nil {
-		return false
-	}
-	doc, _, err := oci.ReadOverlay(ctx, src, oci.RepoNode, resp)
+	c, err := trust.Overlay(ctx, in.Source(), []string{tag}, "")
 	if err != nil {
 		return false
 	}
 	var o spec.Core
-	_, err = spec.DecodeKnown(doc, &o)
+	_, err = spec.DecodeKnown(c.Document, &o)
 	return err == nil && o.Node == node
 }

@@ -65,7 +65,6 @@ func prepared(t *testing.T, c *cluster) (f *fleet, key string) {
 	f.does(exec.Command("make", "-s", "-C", "../..", "build", "kube", "BIN="+f.Bin))
 	f.caisson("init", ".")
 	const example = "../../examples/kubernetes"
-	f.must(os.CopyFS(filepath.Join(dir, "files"), os.DirFS(filepath.Join(example, "files"))))
 	f.must(f.UseExample(filepath.Join(example, "site.yaml")))
 	f.edit("files/bootstrap.yaml", "api.metal-a.example.org", guestAPI)
 	f.edit("files/containerd.toml", "registry.example.org:5000/pause:3.10", busybox)

@@ -4,15 +4,9 @@ package builder
 
 import (
 	"bytes"
-	"crypto"
-	"crypto/rand"
-	"crypto/rsa"
-	"crypto/x509"
-	"crypto/x509/pkix"
 	"debug/elf"
 	"errors"
 	"io"
-	"math/big"
 	"os"
 	"path/filepath"
 	"slices"
@@ -27,6 +21,7 @@ import (
 	"github.com/caisson-os/caisson/builder/packages"
 	"github.com/caisson-os/caisson/builder/root"
 	"github.com/caisson-os/caisson/spec"
+	"github.com/caisson-os/caisson/test/certified"
 	"github.com/caisson-os/caisson/test/require"
 )
 
@@ -46,7 +41,7 @@ func TestLongModules(t *testing.T) {
 			r.Modules = []string{"network", "dm-writeboost"}
 			signed := suite == "trixie"
 			if signed {
-				o.Boot = newBootKey(t)
+				o.Boot = certified.NewBoot(t)
 			}
 			ledger, err := Settle([]spec.Recipe{r}, nil)
 			if err != nil {
@@ -128,7 +123,7 @@ func namesUnsigned(t *testing.T, recipe spec.Recipe, o Options, trees []string) 
 	trees = slices.Clone(trees)
 	slices.Reverse(trees)
 	var notes strings.Builder
-	o.Boot, o.Progress = newBootKey(t), func(e Event) { notes.WriteString(e.Text + "\n") }
+	o.Boot, o.Progress = certified.NewBoot(t), func(e Event) { notes.WriteString(e.Text + "\n") }
 	if _, _, err := makeBoot(t.Context(), &build{options: o, recipe: recipe}, &root.Root{Lowers: trees}, t.TempDir()); err != nil {
 		t.Fatal(err)
 	}
@@ -277,33 +272,6 @@ func TestTools(t *testing.T) {
 	if found, _ := filepath.Glob(filepath.Join(b.tmp, "tools-*")); len(found) > 0 {
 		t.Errorf("left behind: %q", found)
 	}
-}
-
-// bootKey is one in memory.
-type bootKey struct {
-	*rsa.PrivateKey
-	certificate *x509.Certificate
-}
-
-func (k bootKey) Certificate() *x509.Certificate { return k.certificate }
-func (k bootKey) Open() (crypto.Signer, error)   { return k.PrivateKey, nil }
-
-func newBootKey(t *testing.T) bootKey {
-	t.Helper()
-	key, err := rsa.GenerateKey(rand.Reader, 2048)
-	if err != nil {
-		t.Fatal(err)
-	}
-	is := x509.Certificate{SerialNumber: big.NewInt(7), Subject: pkix.Name{CommonName: "boot"}}
-	der, err := x509.CreateCertificate(rand.Reader, &is, &is, key.Public(), key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	certificate, err := x509.ParseCertificate(der)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return bootKey{key, certificate}
 }
 
 // initrdOf returns what a layer's initrd has after the microcode, unpacked.

@@ -5,7 +5,6 @@ package media
 import (
 	"bytes"
 	"crypto"
-	"crypto/rand"
 	"crypto/rsa"
 	"crypto/sha256"
 	"crypto/x509"
@@ -13,7 +12,6 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"encoding/pem"
-	"math/big"
 	"os"
 	"path/filepath"
 	"strings"
@@ -23,34 +21,9 @@ import (
 	"github.com/caisson-os/caisson/media/format"
 	"github.com/caisson-os/caisson/oci/keys"
 	"github.com/caisson-os/caisson/spec"
+	"github.com/caisson-os/caisson/test/certified"
 	"github.com/caisson-os/caisson/test/require"
 )
-
-// bootKey is one of a test.
-type bootKey struct {
-	key         *rsa.PrivateKey
-	certificate *x509.Certificate
-}
-
-func (k *bootKey) Certificate() *x509.Certificate { return k.certificate }
-func (k *bootKey) Open() (crypto.Signer, error)   { return k.key, nil }
-
-func newBootKey(t *testing.T) *bootKey {
-	t.Helper()
-	key, err := rsa.GenerateKey(rand.Reader, 2048)
-	if err != nil {
-		t.Fatal(err)
-	}
-	c := &x509.Certificate{SerialNumber: big.NewInt(1)}
-	der, err := x509.CreateCertificate(rand.Reader, c, c, &key.PublicKey, key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if c, err = x509.ParseCertificate(der); err != nil {
-		t.Fatal(err)
-	}
-	return &bootKey{key, c}
-}
 
 // program is the source of a key that a program of openssl(1) holds, and signs more of what it is asked with it.
 func program(t *testing.T, key *rsa.PrivateKey, more string) string {
@@ -80,12 +53,12 @@ func TestALoaderBringsItsPolicy(t *testing.T) {
 	if err != nil {
 		require.Missing(t, "tools", err.Error())
 	}
-	key, former := newBootKey(t), newBootKey(t)
-	held, err := keys.BootSigner(program(t, former.key, ""), nil)
+	key, former := certified.NewBoot(t), certified.NewBoot(t)
+	held, err := keys.BootSigner(program(t, former.PrivateKey, ""), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	l := &Loader{sign: builder.Programs(key), approve: []crypto.Signer{key.key, held}, stub: stub, name: "test",
+	l := &Loader{sign: builder.Programs(key), approve: []crypto.Signer{key.PrivateKey, held}, stub: stub, name: "test",
 		parts: []format.UKISection{{Name: ".cmdline", Data: []byte("quiet")}, {Name: format.Kernel, Data: stub}}}
 	policies := map[string]bool{}
 	for number := range int64(2) {
@@ -113,7 +86,7 @@ func TestALoaderBringsItsPolicy(t *testing.T) {
 			return data[:s.VirtualSize]
 		}
 		block, rest := pem.Decode(section(spec.ApprovalKeySection))
-		if block == nil || len(rest) > 0 || !bytes.Equal(block.Bytes, key.certificate.RawSubjectPublicKeyInfo) {
+		if block == nil || len(rest) > 0 || !bytes.Equal(block.Bytes, key.Certificate().RawSubjectPublicKeyInfo) {
 			t.Fatal("the loader does not name the boot key")
 		}
 		var a spec.Approvals
@@ -126,13 +99,13 @@ func TestALoaderBringsItsPolicy(t *testing.T) {
 		}
 		policy := spec.RegisterPolicy(format.Register, register)
 		sum := sha256.Sum256(policy[:])
-		for i, by := range []*bootKey{key, former} {
-			is, id := a.SHA256[i], sha256.Sum256(by.certificate.RawSubjectPublicKeyInfo)
+		for i, by := range []*certified.Boot{key, former} {
+			is, id := a.SHA256[i], sha256.Sum256(by.Certificate().RawSubjectPublicKeyInfo)
 			if is.Policy != hex.EncodeToString(policy[:]) || is.Key != hex.EncodeToString(id[:]) ||
 				len(is.Registers) != 1 || is.Registers[0] != format.Register {
 				t.Errorf("%+v", is)
 			}
-			if err := rsa.VerifyPKCS1v15(&by.key.PublicKey, crypto.SHA256, sum[:], is.Signature); err != nil {
+			if err := rsa.VerifyPKCS1v15(&by.PublicKey, crypto.SHA256, sum[:], is.Signature); err != nil {
 				t.Error(err)
 			}
 			policies[is.Policy] = true
@@ -141,11 +114,11 @@ func TestALoaderBringsItsPolicy(t *testing.T) {
 	if len(policies) != 2 {
 		t.Error("two loaders have one policy")
 	}
-	liar, err := keys.BootSigner(program(t, former.key, ` | LC_ALL=C tr '\000-\377' '\001-\377\000'`), nil)
+	liar, err := keys.BootSigner(program(t, former.PrivateKey, ` | LC_ALL=C tr '\000-\377' '\001-\377\000'`), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	lied := &Loader{sign: l.sign, approve: []crypto.Signer{key.key, liar}, stub: stub, name: "test", parts: l.parts}
+	lied := &Loader{sign: l.sign, approve: []crypto.Signer{key.PrivateKey, liar}, stub: stub, name: "test", parts: l.parts}
 	if err := lied.SetNumber(1); err == nil || !strings.Contains(err.Error(), "does not verify with its public key") {
 		t.Errorf("a program that signs something else: %v", err)
 	}

@@ -5,15 +5,13 @@ package sandbox
 import (
 	"bytes"
 	"crypto"
-	"crypto/rand"
-	"crypto/rsa"
 	"crypto/x509"
-	"math/big"
 	"os"
 	"testing"
 
 	"github.com/caisson-os/caisson/internal/machine"
 	"github.com/caisson-os/caisson/spec"
+	"github.com/caisson-os/caisson/test/certified"
 	"github.com/caisson-os/caisson/test/require"
 )
 
@@ -59,19 +57,7 @@ func TestEnroll(t *testing.T) {
 	if err != nil {
 		require.Missing(t, "tools", err.Error())
 	}
-	key, err := rsa.GenerateKey(rand.Reader, 2048)
-	if err != nil {
-		t.Fatal(err)
-	}
-	is := x509.Certificate{SerialNumber: big.NewInt(7)}
-	der, err := x509.CreateCertificate(rand.Reader, &is, &is, key.Public(), key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	certificate, err := x509.ParseCertificate(der)
-	if err != nil {
-		t.Fatal(err)
-	}
+	_, certificate := certified.Key(t, "boot")
 	b := &Box{site: newSite(), arch: "amd64", dir: &scratch{Name: t.TempDir()}, o: Options{Secure: true}}
 	b.o.Build.Options.Boot = bootKey{certificate}
 	var o machine.Options
@@ -79,8 +65,8 @@ func TestEnroll(t *testing.T) {
 		t.Fatal(err)
 	}
 	got, err := os.ReadFile(o.UEFI)
-	if err != nil || !o.Secure || len(got) != len(fresh) || bytes.Count(got, der) != 3 {
-		t.Errorf("%d bytes of %d, the certificate %d times, %+v, %v", len(got), len(fresh), bytes.Count(got, der), o, err)
+	if err != nil || !o.Secure || len(got) != len(fresh) || bytes.Count(got, certificate.Raw) != 3 {
+		t.Errorf("%d bytes of %d, the certificate %d times, %+v, %v", len(got), len(fresh), bytes.Count(got, certificate.Raw), o, err)
 	}
 	if snakeoil := []byte("Snake Oil"); bytes.Contains(got, snakeoil) {
 		t.Error("a key for tests is enrolled")

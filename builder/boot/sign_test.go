@@ -4,31 +4,16 @@ package boot
 
 import (
 	"bytes"
-	"crypto/rand"
-	"crypto/rsa"
-	"crypto/x509"
-	"crypto/x509/pkix"
 	"encoding/asn1"
 	"encoding/binary"
-	"math/big"
 	"testing"
+
+	"github.com/caisson-os/caisson/test/certified"
 )
 
 // TestSign: a module ends as the kernel looks for it from its end, kernel/module/signing.c.
 func TestSign(t *testing.T) {
-	key, err := rsa.GenerateKey(rand.Reader, 2048)
-	if err != nil {
-		t.Fatal(err)
-	}
-	is := x509.Certificate{SerialNumber: big.NewInt(7), Subject: pkix.Name{CommonName: "boot"}}
-	der, err := x509.CreateCertificate(rand.Reader, &is, &is, key.Public(), key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	certificate, err := x509.ParseCertificate(der)
-	if err != nil {
-		t.Fatal(err)
-	}
+	key, certificate := certified.Key(t, "boot")
 	module := []byte("\x7fELF module")
 	signed, err := SignModule(module, key, certificate)
 	if err != nil {

@@ -4,43 +4,19 @@ package cms
 
 import (
 	"bytes"
-	"crypto/rand"
-	"crypto/rsa"
-	"crypto/x509"
-	"crypto/x509/pkix"
 	"encoding/binary"
 	"encoding/pem"
-	"math/big"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
+	"github.com/caisson-os/caisson/test/certified"
 	"github.com/caisson-os/caisson/test/require"
 )
 
 const stub = "/usr/lib/systemd/boot/efi/linuxx64.efi.stub"
-
-func authenticodeCertified(t testing.TB) (*rsa.PrivateKey, *x509.Certificate) {
-	t.Helper()
-	key, err := rsa.GenerateKey(rand.Reader, 2048)
-	if err != nil {
-		t.Fatal(err)
-	}
-	is := x509.Certificate{SerialNumber: big.NewInt(7), Subject: pkix.Name{CommonName: "boot"}, NotBefore: time.Unix(0, 0), NotAfter: time.Unix(1<<33, 0),
-		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageCodeSigning}, IsCA: true, BasicConstraintsValid: true}
-	der, err := x509.CreateCertificate(rand.Reader, &is, &is, key.Public(), key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	certificate, err := x509.ParseCertificate(der)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return key, certificate
-}
 
 func program(t *testing.T) []byte {
 	t.Helper()
@@ -55,7 +31,7 @@ func program(t *testing.T) []byte {
 // has one signature, and the same program has the same.
 func TestAuthenticodeSigned(t *testing.T) {
 	require.Tool(t, "osslsigncode")
-	key, certificate := authenticodeCertified(t)
+	key, certificate := certified.Key(t, "boot")
 	dir := t.TempDir()
 	ca := filepath.Join(dir, "ca")
 	if err := os.WriteFile(ca, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: certificate.Raw}), 0o600); err != nil {
@@ -99,7 +75,7 @@ func TestAuthenticodeSigned(t *testing.T) {
 // TestImageDigestInMemory: firmware hashes a signed kernel in memory, with zeros behind it, as the log of a real
 // one says (fleet/attest/testdata/ovmf.log): all but as many bytes at the end as the signatures have.
 func TestImageDigestInMemory(t *testing.T) {
-	key, certificate := authenticodeCertified(t)
+	key, certificate := certified.Key(t, "boot")
 	bare := program(t)
 	signed, err := SignImage(bare, key, certificate)
 	if err != nil {
@@ -130,7 +106,7 @@ func TestImageDigestInMemory(t *testing.T) {
 
 // TestDamaged: a file that is not a whole program is refused.
 func TestDamaged(t *testing.T) {
-	key, certificate := authenticodeCertified(t)
+	key, certificate := certified.Key(t, "boot")
 	bare := program(t)
 	entry := int(binary.LittleEndian.Uint32(bare[headerAt:])) + signaturesAt
 	for what, change := range map[string]func(b []byte) []byte{

@@ -4,44 +4,21 @@ package cms
 
 import (
 	"bytes"
-	"crypto/rand"
-	"crypto/rsa"
-	"crypto/x509"
-	"crypto/x509/pkix"
 	"encoding/asn1"
 	"encoding/pem"
-	"math/big"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"testing"
-	"time"
 
+	"github.com/caisson-os/caisson/test/certified"
 	"github.com/caisson-os/caisson/test/require"
 )
-
-func certified(t *testing.T) (*rsa.PrivateKey, *x509.Certificate) {
-	t.Helper()
-	key, err := rsa.GenerateKey(rand.Reader, 2048)
-	if err != nil {
-		t.Fatal(err)
-	}
-	is := x509.Certificate{SerialNumber: big.NewInt(7), Subject: pkix.Name{CommonName: "boot"}, NotBefore: time.Unix(0, 0), NotAfter: time.Unix(1<<35, 0)}
-	der, err := x509.CreateCertificate(rand.Reader, &is, &is, key.Public(), key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	certificate, err := x509.ParseCertificate(der)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return key, certificate
-}
 
 // TestSigned: openssl(1) takes both forms, not of other data, and the same is signed by the same bytes.
 func TestSigned(t *testing.T) {
 	require.Tool(t, "openssl")
-	key, certificate := certified(t)
+	key, certificate := certified.Key(t, "boot")
 	dir := t.TempDir()
 	write := func(name string, data []byte) string {
 		t.Helper()
@@ -87,8 +64,8 @@ func TestSigned(t *testing.T) {
 }
 
 func TestAnotherKey(t *testing.T) {
-	key, _ := certified(t)
-	_, certificate := certified(t)
+	key, _ := certified.Key(t, "boot")
+	_, certificate := certified.Key(t, "boot")
 	if _, err := Detached(key, certificate, nil); err == nil {
 		t.Error("signed by another key than that of the certificate")
 	}

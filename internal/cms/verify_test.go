@@ -4,52 +4,29 @@ package cms
 
 import (
 	"bytes"
-	"crypto/rand"
 	"crypto/rsa"
 	"crypto/sha256"
 	"crypto/sha512"
 	"crypto/x509"
-	"crypto/x509/pkix"
 	"encoding/asn1"
 	"encoding/binary"
-	"math/big"
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
+	"github.com/caisson-os/caisson/test/certified"
 	"github.com/caisson-os/caisson/test/ukitest"
 )
-
-// issued is a key whose certificate another one signed.
-func issued(t testing.TB, by *rsa.PrivateKey, authority *x509.Certificate, name string) (*rsa.PrivateKey, *x509.Certificate) {
-	t.Helper()
-	key, err := rsa.GenerateKey(rand.Reader, 2048)
-	if err != nil {
-		t.Fatal(err)
-	}
-	is := x509.Certificate{SerialNumber: big.NewInt(8), Subject: pkix.Name{CommonName: name}, NotBefore: time.Unix(0, 0), NotAfter: time.Unix(1<<33, 0),
-		IsCA: true, BasicConstraintsValid: true}
-	der, err := x509.CreateCertificate(rand.Reader, &is, authority, key.Public(), by)
-	if err != nil {
-		t.Fatal(err)
-	}
-	certificate, err := x509.ParseCertificate(der)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return key, certificate
-}
 
 // TestVerify: a program is started that somebody signed whom the firmware knows, or to whom such a one
 // leads by certificates that the signature brings, and no other.
 func TestVerify(t *testing.T) {
-	key, ours := authenticodeCertified(t)
-	otherKey, other := authenticodeCertified(t)
-	signer, below := issued(t, key, ours, "signer")
-	middleKey, middle := issued(t, key, ours, "middle")
-	lowerKey, lower := issued(t, middleKey, middle, "lower")
-	lowestKey, lowest := issued(t, lowerKey, lower, "lowest")
+	key, ours := certified.Key(t, "boot")
+	otherKey, other := certified.Key(t, "boot")
+	signer, below := certified.By(t, key, ours, "signer")
+	middleKey, middle := certified.By(t, key, ours, "middle")
+	lowerKey, lower := certified.By(t, middleKey, middle, "lower")
+	lowestKey, lowest := certified.By(t, lowerKey, lower, "lowest")
 	chain := *lowest
 	chain.Raw = slices.Concat(lowest.Raw, middle.Raw, lower.Raw, ours.Raw) // as others write who is above them
 	bare := ukitest.Stub(8)
@@ -128,7 +105,7 @@ func TestVerify(t *testing.T) {
 // TestOpenOfAnotherType: what the key signed as something else does not count, neither as it is nor where the
 // type that is not signed is changed.
 func TestOpenOfAnotherType(t *testing.T) {
-	key, ours := authenticodeCertified(t)
+	key, ours := certified.Key(t, "boot")
 	other := slices.Clone(oidIndirect)
 	other[len(other)-1]++
 	content, err := indirect(make([]byte, 32))
@@ -159,7 +136,7 @@ func TestOpenOfAnotherType(t *testing.T) {
 
 // FuzzVerify: whatever a program is, only what was signed is taken.
 func FuzzVerify(f *testing.F) {
-	key, ours := authenticodeCertified(f)
+	key, ours := certified.Key(f, "boot")
 	bare := ukitest.Stub(8)
 	signed, err := SignImage(bare, key, ours)
 	if err != nil {

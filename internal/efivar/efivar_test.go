@@ -4,46 +4,24 @@ package efivar
 
 import (
 	"bytes"
-	"crypto/rand"
-	"crypto/rsa"
-	"crypto/x509"
-	"crypto/x509/pkix"
 	"encoding/asn1"
 	"encoding/binary"
 	"encoding/pem"
-	"math/big"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"testing"
 	"time"
 
+	"github.com/caisson-os/caisson/test/certified"
 	"github.com/caisson-os/caisson/test/require"
 )
-
-func certified(t testing.TB) (*rsa.PrivateKey, *x509.Certificate) {
-	t.Helper()
-	key, err := rsa.GenerateKey(rand.Reader, 2048)
-	if err != nil {
-		t.Fatal(err)
-	}
-	is := x509.Certificate{SerialNumber: big.NewInt(7), Subject: pkix.Name{CommonName: "kek"}, NotBefore: time.Unix(0, 0), NotAfter: time.Unix(1<<33, 0)}
-	der, err := x509.CreateCertificate(rand.Reader, &is, &is, key.Public(), key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	certificate, err := x509.ParseCertificate(der)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return key, certificate
-}
 
 // TestUpdate: openssl(1) takes the signature of what the specification says is signed: name,
 // namespace, attributes, time and content. That firmware does is shown by test/vm.
 func TestUpdate(t *testing.T) {
 	require.Tool(t, "openssl")
-	key, certificate := certified(t)
+	key, certificate := certified.Key(t, "kek")
 	at, lists := time.Date(2026, 11, 28, 11, 12, 13, 999, time.UTC), Digests([][]byte{bytes.Repeat([]byte{1}, 32)})
 	update, err := Forbidden.Append(key, certificate, at, lists)
 	if err != nil {
@@ -101,7 +79,7 @@ func TestNamespaces(t *testing.T) {
 	if Platform.vendor() != Exchange.vendor() || Allowed.vendor() != Forbidden.vendor() || Exchange.vendor() == Allowed.vendor() {
 		t.Error("PK and KEK have one namespace, db and dbx another")
 	}
-	key, certificate := certified(t)
+	key, certificate := certified.Key(t, "kek")
 	replace, err := Allowed.Replace(key, certificate, time.Unix(0, 0), Certificate(certificate))
 	if err != nil {
 		t.Fatal(err)
@@ -110,7 +88,7 @@ func TestNamespaces(t *testing.T) {
 	if err != nil || bytes.Equal(replace, add) {
 		t.Errorf("both say the same, %v", err)
 	}
-	if _, other := certified(t); other != nil {
+	if _, other := certified.Key(t, "kek"); other != nil {
 		if _, err := Allowed.Append(key, other, time.Unix(0, 0), nil); err == nil {
 			t.Error("signed by another key than that of the certificate")
 		}

@@ -7,10 +7,12 @@ import (
 	"encoding/pem"
 	"slices"
 	"testing"
+
+	"github.com/caisson-os/caisson/test/certified"
 )
 
 func TestCheck(t *testing.T) {
-	_, certificate := certified(t)
+	_, certificate := certified.Key(t, "kek")
 	both := append(Certificate(certificate), Digests([][]byte{make([]byte, 32), make([]byte, 32)})...)
 	if err := check(both); err != nil {
 		t.Error(err)
@@ -30,8 +32,8 @@ func TestCheck(t *testing.T) {
 
 // TestRead: each form that people have becomes the lists of a variable.
 func TestRead(t *testing.T) {
-	_, a := certified(t)
-	_, b := certified(t)
+	_, a := certified.Key(t, "kek")
+	_, b := certified.Key(t, "kek")
 	text := func(kind string, der []byte) []byte { return pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der}) }
 	both := append(Certificate(a), Certificate(b)...)
 	for name, c := range map[string]struct {
@@ -56,7 +58,7 @@ func TestRead(t *testing.T) {
 
 // TestEntries: what a dbx names by digests of certificates is read, as far as entries are whole.
 func TestEntries(t *testing.T) {
-	_, certificate := certified(t)
+	_, certificate := certified.Key(t, "kek")
 	since := make([]byte, 16)
 	for kind, size := range ofRevoked {
 		digest := bytes.Repeat([]byte{7}, size)
@@ -79,7 +81,7 @@ func TestEntries(t *testing.T) {
 
 // FuzzRead: no file ends the program, and what is read is what a variable holds.
 func FuzzRead(f *testing.F) {
-	_, certificate := certified(f)
+	_, certificate := certified.Key(f, "kek")
 	f.Add(Certificate(certificate))
 	f.Add(certificate.Raw)
 	f.Add(Digests([][]byte{make([]byte, 32)}))

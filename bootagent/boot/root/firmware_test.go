@@ -3,41 +3,27 @@
 package root
 
 import (
-	"crypto/rand"
-	"crypto/rsa"
 	"crypto/sha256"
 	"crypto/x509"
-	"crypto/x509/pkix"
-	"math/big"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/caisson-os/caisson/internal/cms"
 	"github.com/caisson-os/caisson/internal/efivar"
 	"github.com/caisson-os/caisson/spec/refusal"
+	"github.com/caisson-os/caisson/test/certified"
 	"github.com/caisson-os/caisson/test/ukitest"
 )
 
 // signedBy is a kernel by a new key of a name, and that key's certificate.
 func signedBy(t *testing.T, name string) (kernel []byte, certificate *x509.Certificate) {
 	t.Helper()
-	key, err := rsa.GenerateKey(rand.Reader, 2048)
+	key, certificate := certified.Key(t, name)
+	kernel, err := cms.SignImage(ukitest.Stub(8), key, certificate)
 	if err != nil {
-		t.Fatal(err)
-	}
-	is := x509.Certificate{SerialNumber: big.NewInt(7), Subject: pkix.Name{CommonName: name}, NotBefore: time.Unix(0, 0), NotAfter: time.Unix(1<<33, 0)}
-	der, err := x509.CreateCertificate(rand.Reader, &is, &is, key.Public(), key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if certificate, err = x509.ParseCertificate(der); err != nil {
-		t.Fatal(err)
-	}
-	if kernel, err = cms.SignImage(ukitest.Stub(8), key, certificate); err != nil {
 		t.Fatal(err)
 	}
 	return kernel, certificate

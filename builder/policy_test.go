@@ -99,7 +99,7 @@ func TestAppArmor(t *testing.T) {
 			if text, err := r.ReadFile("/etc/apparmor.d/" + test.a.Profiles[0].File); err != nil || string(text) != test.a.Profiles[0].Text {
 				t.Errorf("the profile's text changed: %v", err)
 			}
-			if text, err := r.ReadFile(apparmor.FeaturesFile); err != nil || !bytes.Equal(text, features.Text) || policy.Features != features.Digest() {
+			if text, err := r.ReadFile(apparmor.FeaturesFile); err != nil || !bytes.Equal(text, features) || policy.Features != features.Digest() {
 				t.Errorf("the features are not beside the binaries: %v", err)
 			}
 		})
@@ -129,7 +129,7 @@ func TestAppArmorFeaturesMatter(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if strong, weak := size(full), size(apparmor.Features{Text: []byte("file {mask {create read write exec append mmap_exec link lock\n}\n}\n")}); strong <= weak {
+	if strong, weak := size(full), size(apparmor.Features("file {mask {create read write exec append mmap_exec link lock\n}\n}\n")); strong <= weak {
 		t.Errorf("%d bytes with the kernel's features, %d with almost none", strong, weak)
 	}
 	if _, err := apparmor.FeaturesOf("7.99.0"); err == nil {

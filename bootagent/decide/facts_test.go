@@ -50,7 +50,7 @@ func fill(r *rand.Rand, v reflect.Value) {
 	case *Event:
 		*p = one(r, events...)
 	case *Phase:
-		*p = one(r, Phases...)
+		*p = one(r, Changing, Confirming, Prepared, Nothing, Entering, Soaking, Stuck, Partial, Waiting, Idle)
 	case *state.Confirm:
 		*p = one(r, "", state.ByReach, state.ByOperator)
 	case *state.Generation:

@@ -33,9 +33,6 @@ const (
 	Waiting    Phase = "waiting"    // another generation waits for a boot, a pause or somebody
 )
 
-// Phases are all of them, in the order in which they count.
-var Phases = []Phase{Changing, Confirming, Prepared, Nothing, Entering, Soaking, Stuck, Partial, Waiting, Idle}
-
 // Run is the phase and what it is about.
 type Run struct {
 	Phase Phase

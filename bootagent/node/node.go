@@ -206,9 +206,9 @@ func (n *Node) Poll() time.Duration {
 	return time.Duration(found.Overlay.Agent.Poll) * time.Second
 }
 
-// LastStatus is the status after the last run of the service, or where there was none since this root
+// lastStatus is the status after the last run of the service, or where there was none since this root
 // came up, what is found now.
-func (n *Node) LastStatus(ctx context.Context) (*spec.Status, error) {
+func (n *Node) lastStatus(ctx context.Context) (*spec.Status, error) {
 	last := n.session.Last()
 	if last.Kind != "" && last.RootID == n.session.Scopes.Root {
 		return &last, nil
@@ -226,7 +226,7 @@ type Told struct {
 
 // Told returns what this node tells.
 func (n *Node) Told(ctx context.Context) (t Told, err error) {
-	st, err := n.LastStatus(ctx)
+	st, err := n.lastStatus(ctx)
 	if err != nil {
 		return t, err
 	}
@@ -245,7 +245,7 @@ func (n *Node) Told(ctx context.Context) (t Told, err error) {
 
 // Quote returns what the machine's TPM says of its registers over a nonce.
 func (n *Node) Quote(ctx context.Context, nonce []byte) (*spec.Quote, error) {
-	st, err := n.LastStatus(ctx)
+	st, err := n.lastStatus(ctx)
 	if err != nil {
 		return nil, err
 	}

@@ -70,7 +70,7 @@ func Bake(ctx context.Context, r *root.Root, a spec.AppArmor, features Features)
 	if _, err := r.Lstat(parser); err != nil {
 		return policy, errors.New("profiles need the layer's own apparmor_parser: add package apparmor")
 	}
-	if err := r.WriteFile(FeaturesFile, features.Text, 0o644); err != nil {
+	if err := r.WriteFile(FeaturesFile, features, 0o644); err != nil {
 		return policy, err
 	}
 	policy.Features = features.Digest()
@@ -330,10 +330,7 @@ func stock(r *root.Root, own []spec.Profile) ([]string, error) {
 
 // Features lists the features of a kernel's AppArmor, in the parser's own format: the
 // tree below /sys/kernel/security/apparmor/features as nested braces.
-type Features struct {
-	Series string
-	Text   []byte
-}
+type Features []byte
 
 // tables were read from running kernels, one file a series: 6.1 and 6.12 are Debian's, 6.8
 // is Ubuntu's, which has patches of its own.
@@ -351,15 +348,13 @@ func FeaturesOf(release string) (Features, error) {
 	if s == "" || err != nil {
 		entries, _ := tables.ReadDir("features") // it is embedded
 		known := plain.Each(entries, fs.DirEntry.Name)
-		return Features{}, fmt.Errorf("kernel %q: no AppArmor feature table for its series; there are %s", release, strings.Join(known, ", "))
+		return nil, fmt.Errorf("kernel %q: no AppArmor feature table for its series; there are %s", release, strings.Join(known, ", "))
 	}
-	return Features{Series: s, Text: text}, nil
+	return text, nil
 }
 
 // Digest names the features.
-func (f Features) Digest() string {
-	return digest.Of(f.Text)
-}
+func (f Features) Digest() string { return digest.Of(f) }
 
 // Tables names all tables together: policy is made again when one changes.
 func Tables() string {

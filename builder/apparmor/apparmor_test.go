@@ -103,7 +103,7 @@ func TestLeadsOut(t *testing.T) {
 // A layer without a parser, a parser that refuses, and a file of variables: the
 // parser is a script here.
 func TestBake(t *testing.T) {
-	features := Features{Text: []byte("file {}\n")}
+	features := Features("file {}\n")
 	parser := "#!/bin/sh\nfor a; do case $a in --ofile=*) out=${a#--ofile=};; esac; done\ncase $a in */bad) echo 'Warning: x' >&2; echo \"AppArmor parser error for $a in profile $a at line 2: syntax\" >&2; exit 1;; esac\nmkdir -p ${out%/*}; : >$out\n"
 	for _, c := range []struct {
 		name   string

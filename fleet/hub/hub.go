@@ -313,7 +313,7 @@ type offer struct {
 }
 
 func (o *offer) brief() *view.Offer {
-	return &view.Offer{Key: o.Report.Key, Grade: o.Report.Grade, Seq: o.Report.Seq,
+	return &view.Offer{Key: o.Report.Key, Seq: o.Report.Seq,
 		Interval: time.Duration(o.Report.Interval) * time.Second, Since: o.Since, Rival: o.Rival, At: o.At, Why: o.Why}
 }
 

@@ -193,7 +193,7 @@ func Document(ctx context.Context, src oci.Source, tag, kind string, limit int64
 	if err != nil {
 		return trust.Candidate{}, err
 	}
-	c := trust.Candidate{Tag: tag, Manifest: resp.Digest}
+	c := trust.Candidate{Manifest: resp.Digest}
 	if c.Document, c.Bundles, err = oci.ReadDocument(ctx, src, resp, oci.Artifact{Repo: oci.RepoFleet, Type: kind, Limit: limit}); err != nil {
 		return c, fmt.Errorf("fleet:%s: %w", tag, err)
 	}

@@ -248,7 +248,7 @@ func (f *Fleet) lookAt(ctx context.Context, name, reference string, row spec.Pub
 	if err != nil {
 		return nil, err
 	}
-	l.Candidate = trust.Candidate{Tag: name, Manifest: resp.Digest}
+	l.Candidate = trust.Candidate{Manifest: resp.Digest}
 	l.Candidate.Document, l.Candidate.Bundles, err = oci.ReadOverlay(ctx, src, oci.RepoNode, resp)
 	return l, err
 }

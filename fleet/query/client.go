@@ -55,7 +55,7 @@ const maxAnswer = 64 << 20
 
 // Do asks and returns the answer, of at most 64 MiB.
 func (c *Client) Do(ctx context.Context, method, path, body string) (data []byte, err error) {
-	err = c.Stream(ctx, method, path, body, func(r io.Reader) error {
+	err = c.stream(ctx, method, path, body, func(r io.Reader) error {
 		if data, err = io.ReadAll(io.LimitReader(r, maxAnswer+1)); err == nil && len(data) > maxAnswer {
 			err = fmt.Errorf("it answers more than %d bytes", maxAnswer)
 		}
@@ -64,9 +64,9 @@ func (c *Client) Do(ctx context.Context, method, path, body string) (data []byte
 	return data, err
 }
 
-// Stream has an answer read as it comes, within a minute. What the service says of a question that is
+// stream has an answer read as it comes, within a minute. What the service says of a question that is
 // wrong is an error of usage.
-func (c *Client) Stream(ctx context.Context, method, path, body string, read func(io.Reader) error) error {
+func (c *Client) stream(ctx context.Context, method, path, body string, read func(io.Reader) error) error {
 	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
 	base := strings.TrimRight(cmp.Or(c.At, os.Getenv("CAISSON_FLEET"), UsualService), "/")
@@ -252,7 +252,7 @@ func (c *Client) Reports(ctx context.Context, asked report.Asked, by *report.Rep
 		}
 		c.known = s.Name != ""
 	}
-	err = c.Stream(ctx, http.MethodGet, "/v1/reports?"+asked.Query(by), "", func(r io.Reader) error {
+	err = c.stream(ctx, http.MethodGet, "/v1/reports?"+asked.Query(by), "", func(r io.Reader) error {
 		all, err = report.Hear(r, asked, by, now)
 		return err
 	})

@@ -86,7 +86,7 @@ var opening = check.List[opened]{
 		return nil
 	}},
 	{Name: "the stored report has a plausible time", OK: func(o opened) error {
-		if o.as != "" && !Possible(o.r.Time, o.now) {
+		if o.as != "" && !possible(o.r.Time, o.now) {
 			return fmt.Errorf("its time is %s, which cannot be", o.r.Time.Format(time.RFC3339))
 		}
 		return nil
@@ -193,9 +193,9 @@ const (
 // that was never set.
 var Earliest = time.Date(2020, 1, 1, 0, 0, 0, 0, time.UTC)
 
-// Possible reports whether something can have happened at a time: not before [Earliest],
+// possible reports whether something can have happened at a time: not before [Earliest],
 // and not later than the clocks of two machines differ.
-func Possible(t, now time.Time) bool {
+func possible(t, now time.Time) bool {
 	return !t.Before(Earliest) && !t.After(now.Add(24*time.Hour))
 }
 

@@ -68,7 +68,7 @@ func Fleet(ctx context.Context, in *published.Reader, policy published.Policy, o
 		}
 		x := f.State().Index.Root
 		r = &Report{Fleet: x.Fleet, Epoch: x.Epoch, Generation: x.Generation, Findings: []Check{}}
-		if err := (&verifying{Fleet: f, Report: r, in: &q, v: f.State(), images: images}).all(ctx, only); err != nil {
+		if err := (&verifying{Fleet: f, Report: r, in: &q, images: images}).all(ctx, only); err != nil {
 			return nil, err
 		}
 		if r.OK() {
@@ -87,13 +87,12 @@ type verifying struct {
 	*published.Fleet
 	*Report
 	in     *published.Reader
-	v      *published.State
 	rows   index.Rows
 	images bool
 }
 
 func (r *verifying) all(ctx context.Context, only []string) (err error) {
-	v := r.v
+	v := r.State()
 	if r.rows, err = v.Index.All(ctx); err != nil {
 		return err
 	}
@@ -268,7 +267,7 @@ func (r *verifying) viewAsNode(ctx context.Context, name string) (*trust.Accepte
 	// machine it is cannot be seen from here.
 	var o spec.Overlay
 	_, _ = spec.DecodeKnown(c.Document, &o) // Accept says what is wrong with it, and what is left out
-	v := r.v
+	v := r.State()
 	a, err := r.in.AgentRules().Accept(c, spec.Bootstrap{Fleet: v.Index.Root.Fleet, Keys: sign.PEMs(v.Policy.Operator),
 		Threshold: v.Policy.Threshold},
 		trust.Identity{Node: name, MACs: o.Match.MACs, UUIDs: o.Match.UUIDs},

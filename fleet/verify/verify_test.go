@@ -67,7 +67,7 @@ func TestVerifyHoldsLittle(t *testing.T) {
 	rows, err := fleet.Nodes(t.Context())
 	must(t, err)
 	nodes = nil
-	r := &verifying{Fleet: fleet, Report: &Report{}, in: &p.Reader, v: fleet.State(), rows: rows}
+	r := &verifying{Fleet: fleet, Report: &Report{}, in: &p.Reader, rows: rows}
 	names := slices.Collect(maps.Keys(rows))
 	_, err = r.viewAsNodes(t.Context(), names[:1])
 	must(t, err)

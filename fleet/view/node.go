@@ -58,7 +58,6 @@ type Brief struct {
 // Offer is a key that an operator may accept.
 type Offer struct {
 	Key      string
-	Grade    spec.KeyGrade
 	Seq      uint64 // of its last report
 	Interval time.Duration
 	Since    time.Time // since when other keys report for the node, this one or others

@@ -15,6 +15,5 @@ const (
 	UKI      = "application/vnd.caisson.uki.v1"
 	ESP      = "application/vnd.caisson.esp.v1"
 	Squashfs = "application/vnd.caisson.image.v1.squashfs"
-	EROFS    = "application/vnd.caisson.image.v1.erofs"
 	Chunks   = "application/vnd.caisson.chunks.v1"
 )

@@ -84,7 +84,6 @@ type decision struct {
 	whole   bool // all of it is read
 	leftOut []string
 	now     time.Time
-	sure    bool
 }
 
 // overlayChecks is the whole rule. No part of the document is parsed before its
@@ -233,7 +232,6 @@ func AcceptFleet(c Candidate, b spec.Bootstrap, floor spec.Floor, permitted uint
 
 // Candidate holds the documents found under a name. None of it counts before [Accept].
 type Candidate struct {
-	Tag         string // under which it was found
 	ETag        string // to ask with the next time
 	NotModified bool   // nothing newer than the etag that was sent; the rest is empty
 	Manifest    string // digest of the manifest
@@ -316,7 +314,7 @@ func document(ctx context.Context, src oci.Source, of oci.Artifact, tag, etag st
 	if err != nil {
 		return Candidate{}, err
 	}
-	c := Candidate{Tag: tag, ETag: resp.ETag, NotModified: resp.NotModified, Manifest: resp.Digest}
+	c := Candidate{ETag: resp.ETag, NotModified: resp.NotModified, Manifest: resp.Digest}
 	if c.NotModified {
 		return c, nil
 	}

@@ -34,7 +34,7 @@ func enoughKeysSigned(d *decision) error {
 	if d.said.Epoch > d.known.Floor.Epoch {
 		clock.Newest = time.Time{} // a raised epoch, which a later check permits, ends what was said before it
 	}
-	d.now, d.sure = clock.Now(d.said.IssuedAt)
+	d.now, _ = clock.Now(d.said.IssuedAt)
 	return nil
 }
 

@@ -137,7 +137,7 @@ func profileOfPackage(p *probe) {
 func fileOfVariables(p *probe) {
 	r := roottest.New(p.T, map[string]string{"etc/apparmor.d/README": "", "usr/sbin/apparmor_parser": parser})
 	a := p.recipe(baked + "conf: {apparmor: {profiles: {vars: \"@{HERE} = /opt\\n\"}}}\n").AppArmor
-	policy, err := apparmor.Bake(p.Context(), r, a, apparmor.Features{Text: []byte("file {}\n")})
+	policy, err := apparmor.Bake(p.Context(), r, a, apparmor.Features("file {}\n"))
 	p.must(err)
 	p.equal("profiles in it", 0, len(policy.Profiles))
 	p.equal("its text", "@{HERE} = /opt\n", p.read(r, "/etc/apparmor.d/vars"))

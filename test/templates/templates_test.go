@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -19,7 +20,6 @@ import (
 	"github.com/caisson-os/caisson/bootagent/process"
 	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/spec/site"
-	"github.com/caisson-os/caisson/spec/site/maintenance"
 )
 
 // stubs are programs of a layer: they stand in for those of this machine, and note how
@@ -131,7 +131,15 @@ func TestStandardTemplates(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, name := range maintenance.StandardTemplates() {
+	all, err := exec.Command("sh", "-c", "cat ../../spec/site/maintenance/templates/*.yaml").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var standard []string
+	for _, m := range regexp.MustCompile(`(?m)^metadata: {name: (.+)}\nspec:\n  version: "(.+)"$`).FindAllSubmatch(all, -1) {
+		standard = append(standard, fmt.Sprintf("%s@%s", m[1], m[2]))
+	}
+	for _, name := range standard {
 		if len(templateRuns[name]) == 0 {
 			t.Errorf("no test runs %s", name)
 		}
@@ -140,7 +148,7 @@ func TestStandardTemplates(t *testing.T) {
 		}
 	}
 	for name, runs := range templateRuns {
-		if !slices.Contains(maintenance.StandardTemplates(), name) {
+		if !slices.Contains(standard, name) {
 			t.Errorf("there is no %s", name)
 		}
 		for i, run := range runs {

@@ -25,7 +25,6 @@ type Target struct {
 
 	disk   whole
 	finder *Finder
-	half   bool // its making was cut short
 }
 
 // Target returns the disk with a path, serial number or WWN, whatever is on it.
@@ -117,8 +116,7 @@ func (t *Target) Check(wipe bool) (err error) {
 	if err := d.Close(); err != nil {
 		return err
 	}
-	t.half, err = f.vacant(w)
-	switch {
+	switch _, err := f.vacant(w); {
 	case err == nil, wipe && !errors.Is(err, ErrUnreadable):
 		return nil
 	case errors.Is(err, ErrUnreadable):

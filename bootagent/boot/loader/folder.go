@@ -28,10 +28,9 @@ type File struct {
 
 // fatFolder is a folder's records, and where they are.
 type fatFolder struct {
-	list    []uint32 // its clusters
-	cluster int64
-	data    []byte // slots
-	old     []byte // as they are on the disk
+	list []uint32 // its clusters
+	data []byte   // slots
+	old  []byte   // as they are on the disk
 }
 
 // Files returns the files of a folder, in its order; none where it is not there.
@@ -75,7 +74,7 @@ func (v *Volume) read(list []uint32) (*fatFolder, error) {
 	if int64(len(list))*v.cluster > largest {
 		return nil, fmt.Errorf("a folder of %d clusters", len(list))
 	}
-	f := &fatFolder{list: list, cluster: v.cluster, data: make([]byte, int64(len(list))*v.cluster)}
+	f := &fatFolder{list: list, data: make([]byte, int64(len(list))*v.cluster)}
 	for i, c := range list {
 		if _, err := v.d.ReadAt(f.data[int64(i)*v.cluster:int64(i+1)*v.cluster], v.at(c)); err != nil {
 			return nil, err

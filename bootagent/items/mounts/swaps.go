@@ -67,17 +67,14 @@ type appliedSwap struct {
 
 // swapPlan is wanted space, understood against the present system.
 type swapPlan struct {
-	want spec.Swap
 	path string    // without links
 	now  *usedSwap // nil: it is not in use
 	own  bool      // the journal has an entry
 	so   bool      // it is as wanted
 }
 
-func (i *Swaps) plan(w spec.Swap, all []usedSwap, entries map[string]item.Entry) (swapPlan, error) {
-	p := swapPlan{want: w}
-	err := rules.Swap(w)
-	if err != nil {
+func (i *Swaps) plan(w spec.Swap, all []usedSwap, entries map[string]item.Entry) (p swapPlan, err error) {
+	if err = rules.Swap(w); err != nil {
 		return p, err
 	}
 	if p.path, err = i.find(w.Device); err != nil {

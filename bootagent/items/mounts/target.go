@@ -245,7 +245,6 @@ const maxInfo = 64 << 20
 type mounted struct {
 	id          uint64   // while the kernel runs it is that of no other mount at the same time
 	dev         string   // major:minor of the file system
-	root        string   // the directory of the file system that is mounted
 	point       string   // where
 	options     []string // of this mount
 	propagation []string // shared:N, master:N, unbindable
@@ -299,7 +298,6 @@ func parseLine(text string) (mounted, bool) {
 	return mounted{
 		id:          id,
 		dev:         head[2],
-		root:        UnescapeDevice(head[3]),
 		point:       UnescapeDevice(head[4]),
 		options:     strings.Split(head[5], ","),
 		propagation: head[6:],

@@ -154,7 +154,7 @@ func (f *Tracker) look(ctx context.Context, s *state.State) (l looked, err error
 	}
 	a := l.accepted
 	l.found = &Found{
-		Overlay: a.Overlay, LeftOut: a.LeftOut, Keys: a.Keys, RunsOn: a.RunsOn, Expires: a.Expires, Expired: a.Expired,
+		Overlay: a.Overlay, LeftOut: a.LeftOut, RunsOn: a.RunsOn, Expires: a.Expires, Expired: a.Expired,
 		Unconfirmed: fresh().Unconfirmed(),
 		Generation:  state.Generation{Overlay: a.Digest, Layer: a.Overlay.Layer, Epoch: a.Floor.Epoch, Generation: a.Floor.Generation},
 	}
@@ -229,7 +229,7 @@ func (f *Tracker) recall(s *state.State, g *state.Generation, reject []string) (
 	if err != nil {
 		return nil, fmt.Errorf("kept overlay of generation %d: %w", g.Generation, err)
 	}
-	return &Found{Overlay: a.Overlay, LeftOut: a.LeftOut, Keys: a.Keys, RunsOn: a.RunsOn, Expires: a.Expires,
+	return &Found{Overlay: a.Overlay, LeftOut: a.LeftOut, RunsOn: a.RunsOn, Expires: a.Expires,
 		Generation: *g, Unchanged: true, Expired: a.Expired}, nil
 }
 
@@ -275,7 +275,6 @@ type Found struct {
 	Generation  state.Generation
 	RunsOn      []string // other layers on which what is live of it may be applied
 	LeftOut     []string // paths of keys of a later release, which do not act
-	Keys        []string // ids of the keys that signed it
 	Expires     time.Time
 	Unchanged   bool   // what the node has already
 	Held        bool   // newer than what the node has, but it does not take it; not remembered

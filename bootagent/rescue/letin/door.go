@@ -46,7 +46,7 @@ type Doors struct {
 func (d Doors) Follow(ctx context.Context, o *rescue.Open, up time.Duration) error {
 	left := o.Left(up)
 	open := left > 0 && len(o.SSHKeys) > 0
-	return errors.Join(d.ssh(ctx, open), HangUp(d.Root, func(by string) bool { return Left(o, up, by) == 0 }), d.console(ctx, o, left))
+	return errors.Join(d.ssh(ctx, open), hangUp(d.Root, func(by string) bool { return leftOf(o, up, by) == 0 }), d.console(ctx, o, left))
 }
 
 // sshDir is read before the rest of sshd's settings, and dropIn sorts before those of a layer:
@@ -110,9 +110,9 @@ func (d Doors) reload(ctx context.Context) error {
 	return d.Systemd.Do(ctx, "reload", sshd)
 }
 
-// Key returns the line that sshd reads for root where it was offered one of the keys, "" for another,
+// keyLine returns the line that sshd reads for root where it was offered one of the keys, "" for another,
 // and the key's name. What it begins is this program, and nothing else: no forward of a port or socket.
-func Key(o *rescue.Open, up time.Duration, program, offered string) (line, name string) {
+func keyLine(o *rescue.Open, up time.Duration, program, offered string) (line, name string) {
 	if o.Left(up) == 0 {
 		return "", ""
 	}
@@ -130,9 +130,9 @@ const onConsole = "console"
 // nameOf is a short name of a key.
 func nameOf(key string) string { return fmt.Sprintf("%.8x", sha256.Sum256([]byte(key))) }
 
-// Left is for how long a session that began by a key, or on the console, is open yet: it ends, too,
+// leftOf is for how long a session that began by a key, or on the console, is open yet: it ends, too,
 // when a later statement names neither.
-func Left(o *rescue.Open, up time.Duration, by string) time.Duration {
+func leftOf(o *rescue.Open, up time.Duration, by string) time.Duration {
 	named := o != nil && (by == onConsole && o.Console || slices.ContainsFunc(o.SSHKeys, func(key string) bool { return nameOf(key) == by }))
 	if !named {
 		return 0
@@ -147,10 +147,10 @@ var ErrOver = errors.New("no rescue statement is in effect")
 // while the machine is suspended, and the key may be revoked.
 const lookEvery = 2 * time.Second
 
-// Session runs what an operator asked sshd for, a shell where that is nothing, until it ends or
+// runShell runs what an operator asked sshd for, a shell where that is nothing, until it ends or
 // nothing is left, as left says. Then all that it has started is ended, and the connections that the
 // same key let in. What of it goes on after it is noted to end with them. It returns the exit code.
-func Session(ctx context.Context, root, by string, left func() time.Duration) (int, error) {
+func runShell(ctx context.Context, root, by string, left func() time.Duration) (int, error) {
 	if left() == 0 {
 		return 1, ErrOver
 	}
@@ -184,7 +184,7 @@ func Session(ctx context.Context, root, by string, left func() time.Duration) (i
 		now := left()
 		if now == 0 {
 			return 1, errors.Join(errors.New("the time of the rescue is over"), endBelow(os.Getpid()),
-				HangUp(root, func(other string) bool { return other == by }))
+				hangUp(root, func(other string) bool { return other == by }))
 		}
 		select {
 		case err := <-ended:
@@ -193,7 +193,7 @@ func Session(ctx context.Context, root, by string, left func() time.Duration) (i
 				code, err = max(exit.ExitCode(), 1), nil
 			}
 			for _, pid := range below(os.Getpid()) {
-				err = errors.Join(err, Note(root, pid, by))
+				err = errors.Join(err, note(root, pid, by))
 			}
 			return code, err
 		case <-ctx.Done():

@@ -101,16 +101,16 @@ func TestKeysEndByThemselves(t *testing.T) {
 	offered := strings.Fields(key)[1]
 	want := `restrict,pty,command="/a rescue-shell ` + nameOf(key) + `" ` + key + "\n"
 	for up, want := range map[time.Duration]string{time.Minute: want, 2*time.Minute - 1: want, 2 * time.Minute: "", time.Hour: "", 0: ""} {
-		if got, by := Key(o, up, "/a", offered); got != want || (by == nameOf(key)) != (want != "") {
+		if got, by := keyLine(o, up, "/a", offered); got != want || (by == nameOf(key)) != (want != "") {
 			t.Errorf("at %s sshd is told %q of %q", up, got, by)
 		}
 	}
 	for _, offered := range []string{"", "ssh-ed25519", offered[1:]} {
-		if got, by := Key(o, time.Minute, "/a", offered); got != "" || by != "" {
+		if got, by := keyLine(o, time.Minute, "/a", offered); got != "" || by != "" {
 			t.Errorf("of %q sshd is told %q, %q", offered, got, by)
 		}
 	}
-	if got, by := Key(nil, 0, "/a", offered); got != "" || by != "" {
+	if got, by := keyLine(nil, 0, "/a", offered); got != "" || by != "" {
 		t.Error("nobody is let in")
 	}
 }
@@ -217,14 +217,14 @@ func TestSession(t *testing.T) {
 			return now
 		}
 	}
-	if code, err := Session(t.Context(), root, onConsole, lasts(time.Minute)); code != 3 || err != nil {
+	if code, err := runShell(t.Context(), root, onConsole, lasts(time.Minute)); code != 3 || err != nil {
 		t.Errorf("%d, %v", code, err)
 	}
-	if _, err := Session(t.Context(), root, onConsole, lasts(0)); !errors.Is(err, ErrOver) {
+	if _, err := runShell(t.Context(), root, onConsole, lasts(0)); !errors.Is(err, ErrOver) {
 		t.Errorf("%v", err)
 	}
 	t.Setenv("SSH_ORIGINAL_COMMAND", "setsid sleep 600 & sleep 600")
-	if code, err := Session(t.Context(), root, onConsole, lasts(time.Minute, 50*time.Millisecond, 0)); code == 0 || err == nil {
+	if code, err := runShell(t.Context(), root, onConsole, lasts(time.Minute, 50*time.Millisecond, 0)); code == 0 || err == nil {
 		t.Errorf("%d, %v", code, err)
 	}
 	if left := below(os.Getpid()); len(left) > 0 {
@@ -237,7 +237,7 @@ func TestWhatASessionLeavesEnds(t *testing.T) {
 	t.Setenv("SHELL", "/bin/sh")
 	t.Setenv("SSH_ORIGINAL_COMMAND", "setsid sleep 600 >/dev/null 2>&1 </dev/null & exit 0")
 	d, _ := newDoors(t, "ttyS0\n")
-	if code, err := Session(t.Context(), d.Root, onConsole, func() time.Duration { return time.Minute }); code != 0 || err != nil {
+	if code, err := runShell(t.Context(), d.Root, onConsole, func() time.Duration { return time.Minute }); code != 0 || err != nil {
 		t.Fatalf("%d, %v", code, err)
 	}
 	if left := below(os.Getpid()); len(left) != 1 {
@@ -269,7 +269,7 @@ func TestConnectionsEnd(t *testing.T) {
 	in, other := start(), start()
 	open := &rescue.Open{SSHKeys: []string{"ssh-rsa AAAA", key}, Until: time.Minute}
 	for range 2 { // it asks for the keys again
-		if err := Note(d.Root, in.Process.Pid, nameOf(key)); err != nil {
+		if err := note(d.Root, in.Process.Pid, nameOf(key)); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -287,7 +287,7 @@ func TestConnectionsEnd(t *testing.T) {
 	if err := in.Wait(); err == nil || len(below(other.Process.Pid)) == 0 {
 		t.Errorf("it ended with %v; below the other one are %d", err, below(other.Process.Pid))
 	}
-	if err := Note(d.Root, 1, nameOf(key)); err == nil {
+	if err := note(d.Root, 1, nameOf(key)); err == nil {
 		t.Error("process 1 is to end")
 	}
 	if err := errors.Join(endBelow(other.Process.Pid), other.Process.Kill()); err != nil {
@@ -305,7 +305,7 @@ func TestAConnectionIsOfItsLastKey(t *testing.T) {
 	}
 	t.Cleanup(func() { _ = c.Process.Kill() }) // it may have ended
 	for _, by := range []string{"first", "second"} {
-		if err := Note(root, c.Process.Pid, by); err != nil {
+		if err := note(root, c.Process.Pid, by); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -313,7 +313,7 @@ func TestAConnectionIsOfItsLastKey(t *testing.T) {
 		if _, _, runs := process.Stat(c.Process.Pid); !runs {
 			t.Fatalf("it ended before the end of key %s", over)
 		}
-		if err := HangUp(root, func(by string) bool { return by == over }); err != nil {
+		if err := hangUp(root, func(by string) bool { return by == over }); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -337,7 +337,7 @@ func TestAnotherStatement(t *testing.T) {
 		"no console":  {&rescue.Open{SSHKeys: []string{key}, Until: time.Minute}, onConsole, 0},
 		"nothing":     {nil, onConsole, 0},
 	} {
-		if left := Left(row.open, 0, row.by); left != row.want {
+		if left := leftOf(row.open, 0, row.by); left != row.want {
 			t.Errorf("%s: open for %s", name, left)
 		}
 	}

@@ -182,9 +182,9 @@ func doors(s *session.Session) Doors {
 	return d
 }
 
-// Now is who is let in now, nil where that is nobody, and how long this kernel runs: for who
+// openNow returns who is let in now, nil where that is nobody, and how long this kernel runs: for who
 // asks without opening the node.
-func Now(root string) (*rescue.Open, time.Duration, error) {
+func openNow(root string) (*rescue.Open, time.Duration, error) {
 	boot, err := session.KernelID()
 	if err != nil {
 		return nil, 0, err
@@ -199,7 +199,7 @@ func Now(root string) (*rescue.Open, time.Duration, error) {
 // Offered returns the line by which sshd is to let root in, where it was offered a key that is let in, ""
 // for another, and notes the connection that asks.
 func Offered(root, offered string) (line string, err error) {
-	o, up, err := Now(root)
+	o, up, err := openNow(root)
 	if err != nil {
 		return "", err
 	}
@@ -207,28 +207,28 @@ func Offered(root, offered string) (line string, err error) {
 	if err != nil {
 		return "", err
 	}
-	line, by := Key(o, up, self, offered)
+	line, by := keyLine(o, up, self, offered)
 	if line == "" {
 		return "", nil
 	}
-	return line, Note(root, os.Getppid(), by) // nobody comes in whom nothing would end
+	return line, note(root, os.Getppid(), by) // nobody comes in whom nothing would end
 }
 
 // Shell is a session that such a key began, or the shell on the console.
 func Shell(ctx context.Context, root, by string) (code int, err error) {
-	return Session(ctx, root, by, func() time.Duration {
-		o, up, err := Now(root)
+	return runShell(ctx, root, by, func() time.Duration {
+		o, up, err := openNow(root)
 		if err != nil {
 			return 0 // what cannot be read lets nobody in
 		}
-		return Left(o, up, by)
+		return leftOf(o, up, by)
 	})
 }
 
-// Note notes a process that is to end with what let it in, as a file named by its number, when it
+// note notes a process that is to end with what let it in, as a file named by its number, when it
 // started and [nameOf] its key, and forgets those that have ended. sshd's process that asks for keys
 // is the whole connection that they let in: root's has no other. It asks last for the key that does.
-func Note(root string, pid int, by string) error {
+func note(root string, pid int, by string) error {
 	dir := filepath.Join(root, paths.RunLetIn)
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return err
@@ -251,9 +251,9 @@ func Note(root string, pid int, by string) error {
 	return err
 }
 
-// HangUp ends what was noted and is over by what let it in, each with all that is below it, but
+// hangUp ends what was noted and is over by what let it in, each with all that is below it, but
 // for this process.
-func HangUp(root string, over func(by string) bool) error {
+func hangUp(root string, over func(by string) bool) error {
 	dir := filepath.Join(root, paths.RunLetIn)
 	for {
 		names, err := noted(dir)

@@ -40,8 +40,8 @@ func effectOf(item string) spec.Effect {
 // Change is a value that differs.
 type Change struct {
 	spec.Change
-	Class string `json:"class"`
-	Why   string `json:"-"` // it is of that class
+	Class string
+	Why   string // it is of that class
 }
 
 // comparison collects changes.

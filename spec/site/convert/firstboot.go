@@ -51,7 +51,7 @@ type account struct {
 
 // account takes a user with no right that it did not have: a rule of sudo that says
 // less than user_sudo does is left out, and a group that stands for one stays a group.
-func (r *reading) account(at int, a account) *coverage.Item {
+func (r *reading) account(at int, a account) {
 	value := map[string]any{"user_name": a.name}
 	for key, text := range map[string]string{"user_crypt_passwd": a.password, "user_uid": a.uid, "user_shell": a.shell} {
 		if text != "" {
@@ -75,7 +75,6 @@ func (r *reading) account(at int, a account) *coverage.Item {
 	if len(a.without) > 0 {
 		p.Why = "taken without " + strings.Join(a.without, "; without ")
 	}
-	return p
 }
 
 func list(texts []string) []any { return plain.Each(texts, func(t string) any { return t }) }

@@ -49,7 +49,6 @@ func (r *reading) sysctl(n int, line, name, value string, optional bool) {
 // section is one of a file in the form of systemd.syntax(7).
 type section struct {
 	name  string
-	at    int
 	lines []setting
 }
 
@@ -63,7 +62,7 @@ func (r *reading) sections() []section {
 	out := []section{{}}
 	r.Lines("#;", func(n int, line string) {
 		if strings.HasPrefix(line, "[") && strings.HasSuffix(line, "]") {
-			out = append(out, section{name: strings.Trim(line, "[]"), at: n})
+			out = append(out, section{name: strings.Trim(line, "[]")})
 			return
 		}
 		key, value, _ := strings.Cut(line, "=")

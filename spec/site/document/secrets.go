@@ -25,7 +25,6 @@ type Secret struct {
 	Command []string   `site:"command" as:"[vault, kv, get, -field=value, secret/token]" doc:"program with arguments, no shell, that prints it"`
 	Ref     *SecretRef `site:"secretRef" as:"{name: db, key: password}" doc:"a Secret in the site's namespace; the publisher reads its value"`
 	Data    []byte     // what the file holds, encrypted with age
-	At      report.Pos
 }
 
 // SecretRef is an entry of a Secret of Kubernetes, in the namespace whose objects the site is.
@@ -68,7 +67,7 @@ func (r *Reader) ReadSecrets(docs shape.Map[Secret]) (out Secrets) {
 	for _, e := range docs {
 		r.In(e.Key.S, func() {
 			one, v := e.Val, r.Tree.Get("secrets").Get(e.Key.S)
-			one.Name, one.At = e.Key.S, e.Key.At
+			one.Name = e.Key.S
 			r.Valid(e.Key.At, rules.Secret(e.Key.S))
 			file := r.At(v, "file")
 			switch {

@@ -169,12 +169,6 @@ var standard = sync.OnceValue(func() []*template {
 	return out
 })
 
-// StandardTemplates returns the names of the templates that come with caisson, with
-// their versions: NAME@VERSION.
-func StandardTemplates() []string {
-	return plain.Each(standard(), (*template).String)
-}
-
 // templates are those that a site may use.
 type templates []*template
 

@@ -11,6 +11,7 @@ import (
 
 	"github.com/caisson-os/caisson/builder/release"
 	"github.com/caisson-os/caisson/fleet/content"
+	"github.com/caisson-os/caisson/fleet/hold"
 	"github.com/caisson-os/caisson/fleet/publish"
 	"github.com/caisson-os/caisson/fleet/published"
 	"github.com/caisson-os/caisson/internal/machine"
@@ -233,7 +234,7 @@ func (b *Box) fetchLayer(ctx context.Context, copies *registry.Transfer, k *Kept
 // GoBack has the node go back to what it had before, by a hold as an operator would set it.
 func (b *Box) GoBack(ctx context.Context) error {
 	return b.step("go back", func() error {
-		result, err := b.publisher().Rollback(ctx, publish.Hold{By: publish.By{Author: "caisson",
+		result, err := hold.Rollback(ctx, b.publisher(), hold.Order{By: publish.By{Author: "caisson",
 			Reason: "the way back is tried"}, Nodes: []string{b.node.Name}, OldSecrets: true}, "")
 		if err != nil {
 			return err

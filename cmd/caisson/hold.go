@@ -16,6 +16,7 @@ import (
 
 	"github.com/caisson-os/caisson/builder/release"
 	"github.com/caisson-os/caisson/fleet/git"
+	"github.com/caisson-os/caisson/fleet/hold"
 	"github.com/caisson-os/caisson/fleet/mirror"
 	"github.com/caisson-os/caisson/fleet/prune"
 	"github.com/caisson-os/caisson/fleet/publish"
@@ -30,7 +31,7 @@ type holdVerb struct {
 	sealed bool // it brings secrets, and takes heed of the accepted recipients
 	flags  func(*pflag.FlagSet)
 	check  func() error
-	run    func(*publish.Publisher, context.Context, publish.Hold) (*publish.Result, error)
+	run    func(context.Context, *publish.Publisher, hold.Order) (*publish.Result, error)
 }
 
 func (a *app) holdCommand(name string, v holdVerb) *cobra.Command {
@@ -47,24 +48,24 @@ func (a *app) holdCommand(name string, v holdVerb) *cobra.Command {
 				return err
 			}
 		}
-		h := publish.Hold{By: why.by()}
-		if v.begins && h.Reason == "" {
+		order := hold.Order{By: why.by()}
+		if v.begins && order.Reason == "" {
 			return errNoReason
 		}
 		var err error
-		if h.Until, err = publish.ParseUntil(until, now()); err != nil {
+		if order.Until, err = hold.ParseUntil(until, now()); err != nil {
 			return err
 		}
-		if h.Nodes, h.All, err = which.nodes(a, x.whom.site); err != nil {
+		if order.Nodes, order.All, err = which.nodes(a, x.whom.site); err != nil {
 			return err
 		}
 		return x.change(a, args[0], func(p *publish.Publisher) (_ *publish.Result, err error) {
 			if v.sealed {
-				if h.Recipients, err = x.whom.recipients(a); err != nil {
+				if order.Recipients, err = x.whom.recipients(a); err != nil {
 					return nil, err
 				}
 			}
-			return v.run(p, c.Context(), h)
+			return v.run(c.Context(), p, order)
 		})
 	})
 	f := c.Flags()
@@ -228,12 +229,12 @@ func self() string {
 
 func (a *app) holdCommands() []*cobra.Command {
 	return []*cobra.Command{
-		a.holdCommand("freeze", holdVerb{begins: true, run: (*publish.Publisher).Freeze}),
+		a.holdCommand("freeze", holdVerb{begins: true, run: hold.Freeze}),
 		a.pinCommand(),
 		a.rollbackCommand(),
-		a.holdCommand("forward", holdVerb{run: (*publish.Publisher).Forward}),
-		a.holdCommand("pause", holdVerb{begins: true, run: (*publish.Publisher).Pause}),
-		a.holdCommand("resume", holdVerb{run: (*publish.Publisher).Resume}),
+		a.holdCommand("forward", holdVerb{run: hold.Forward}),
+		a.holdCommand("pause", holdVerb{begins: true, run: hold.Pause}),
+		a.holdCommand("resume", holdVerb{run: hold.Resume}),
 	}
 }
 
@@ -250,8 +251,8 @@ func (a *app) pinCommand() *cobra.Command {
 			}
 			return nil
 		},
-		run: func(p *publish.Publisher, ctx context.Context, h publish.Hold) (*publish.Result, error) {
-			return p.Pin(ctx, h, layer)
+		run: func(ctx context.Context, p *publish.Publisher, o hold.Order) (*publish.Result, error) {
+			return hold.Pin(ctx, p, o, layer)
 		},
 	})
 }
@@ -266,9 +267,9 @@ func (a *app) rollbackCommand() *cobra.Command {
 			f.BoolVar(&oldSecrets, "old-secrets", false, "also where secrets become older, or were sealed to a recipient that a node had before")
 			f.StringVar(&to, "to", "", "the generation `GEN`, as 'caisson history' lists them")
 		},
-		run: func(p *publish.Publisher, ctx context.Context, h publish.Hold) (*publish.Result, error) {
-			h.OldSecrets = oldSecrets
-			return p.Rollback(ctx, h, to)
+		run: func(ctx context.Context, p *publish.Publisher, o hold.Order) (*publish.Result, error) {
+			o.OldSecrets = oldSecrets
+			return hold.Rollback(ctx, p, o, to)
 		},
 	})
 }

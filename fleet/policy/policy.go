@@ -24,11 +24,11 @@ import (
 	"time"
 
 	"github.com/caisson-os/caisson/builder/release"
-	"github.com/caisson-os/caisson/fleet/publish"
 	"github.com/caisson-os/caisson/fleet/published"
 	"github.com/caisson-os/caisson/fleet/rotate"
 	"github.com/caisson-os/caisson/internal/cli"
 	"github.com/caisson-os/caisson/internal/durable"
+	"github.com/caisson-os/caisson/internal/plain"
 	"github.com/caisson-os/caisson/oci"
 	"github.com/caisson-os/caisson/oci/keys"
 	"github.com/caisson-os/caisson/oci/registry"
@@ -132,8 +132,8 @@ func Release(s *site.Site) (published.Policy, error) {
 
 // parseLifetime reads 30d and what time.ParseDuration reads.
 func parseLifetime(text string) (time.Duration, error) {
-	d, err := publish.ParseSpan(text)
-	if err != nil || d < time.Minute || d > 10*366*24*time.Hour {
+	d, err := plain.ParseSpan(text)
+	if err != nil || d < time.Minute || d > plain.LongestSpan {
 		return 0, cli.Usage("as in 30d or 12h, at most ten years", "%q is not a lifetime of signatures", text)
 	}
 	return d, nil

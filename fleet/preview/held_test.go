@@ -11,6 +11,7 @@ import (
 	"testing/fstest"
 	"time"
 
+	"github.com/caisson-os/caisson/fleet/hold"
 	"github.com/caisson-os/caisson/fleet/publish"
 	"github.com/caisson-os/caisson/fleet/published"
 	"github.com/caisson-os/caisson/fleet/verify"
@@ -82,7 +83,7 @@ func (w *heldWorld) edit() {
 func (w *heldWorld) hold() (what string) {
 	p, policy := w.publisher()
 	p.Trust = &policy
-	h := publish.Hold{Nodes: []string{w.nodes[w.rand.IntN(len(w.nodes))]}, By: publish.By{Reason: "at random"}}
+	h := hold.Order{Nodes: []string{w.nodes[w.rand.IntN(len(w.nodes))]}, By: publish.By{Reason: "at random"}}
 	if w.rand.IntN(4) == 0 {
 		h.Nodes, h.All = nil, true
 	}
@@ -90,14 +91,14 @@ func (w *heldWorld) hold() (what string) {
 		h.Until = w.now.Add(time.Duration(1+w.rand.IntN(5)) * time.Second)
 	}
 	verbs := map[string]func() (*publish.Result, error){
-		"freeze": func() (*publish.Result, error) { return p.Freeze(w.t.Context(), h) },
-		"pin":    func() (*publish.Result, error) { return p.Pin(w.t.Context(), h, "v0") },
+		"freeze": func() (*publish.Result, error) { return hold.Freeze(w.t.Context(), p, h) },
+		"pin":    func() (*publish.Result, error) { return hold.Pin(w.t.Context(), p, h, "v0") },
 		"rollback": func() (*publish.Result, error) {
-			return p.Rollback(w.t.Context(), h, []string{"", "1"}[w.rand.IntN(2)])
+			return hold.Rollback(w.t.Context(), p, h, []string{"", "1"}[w.rand.IntN(2)])
 		},
-		"pause":   func() (*publish.Result, error) { return p.Pause(w.t.Context(), h) },
-		"resume":  func() (*publish.Result, error) { return p.Resume(w.t.Context(), h) },
-		"forward": func() (*publish.Result, error) { return p.Forward(w.t.Context(), h) },
+		"pause":   func() (*publish.Result, error) { return hold.Pause(w.t.Context(), p, h) },
+		"resume":  func() (*publish.Result, error) { return hold.Resume(w.t.Context(), p, h) },
+		"forward": func() (*publish.Result, error) { return hold.Forward(w.t.Context(), p, h) },
 		"refresh": func() (*publish.Result, error) { return p.Refresh(w.t.Context(), publish.Lists{}) },
 	}
 	names := slices.Sorted(maps.Keys(verbs))

@@ -24,7 +24,8 @@ type Step struct {
 	Plan   *spec.RolloutPlan // of a rollout that starts; Row.Plan is filled in
 	Nodes  []Node            // they get their overlays; those that are held keep theirs
 	Named  bool              // their layers may be older than what they have
-	Back   *Back             // nodes that get what they had; nil is none
+	Work   []Work            // of nodes that get what they had
+	Stay   map[string]string // nodes that do not go back with those, with why
 	Reject []string          // digests of layers that no node may run any more
 
 	// What the history says of it: the rollout and what becomes of it, and why.
@@ -100,13 +101,11 @@ func (r *Run) step(ctx context.Context, name string, by By, step *Step) (err err
 		return err
 	}
 	c.Todo = slices.Concat(c.Todo, kept)
-	if step.Back != nil {
-		for _, w := range step.Back.todo {
-			w.Generation = x.Root.Generation
-			c.Todo = append(c.Todo, w)
-		}
-		r.Result.Stay = step.Back.Stay
+	for _, w := range step.Work {
+		w.Generation = x.Root.Generation
+		c.Todo = append(c.Todo, w)
 	}
+	r.Result.Stay = step.Stay
 	if err := r.repairTags(ctx); err != nil {
 		return err
 	}

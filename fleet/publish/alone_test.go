@@ -16,6 +16,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/caisson-os/caisson/fleet/hold"
 	. "github.com/caisson-os/caisson/fleet/publish"
 	"github.com/caisson-os/caisson/fleet/published"
 	"github.com/caisson-os/caisson/fleet/reserve"
@@ -202,7 +203,7 @@ func TestTimeIsTakenAfterTheWait(t *testing.T) {
 			}); err != nil {
 				t.Fatal(err)
 			}
-			if _, err := p.Freeze(t.Context(), Hold{Nodes: []string{"n0"}, Until: began.Add(time.Minute)}); err == nil || !strings.Contains(err.Error(), "the end of the hold is over") {
+			if _, err := hold.Freeze(t.Context(), p, hold.Order{Nodes: []string{"n0"}, Until: began.Add(time.Minute)}); err == nil || !strings.Contains(err.Error(), "the end of the hold is over") {
 				t.Errorf("a hold that ended while it waited: %v", err)
 			}
 			if waited.Load() == 0 || !got.Equal(want) {

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/caisson-os/caisson/fleet/hold"
 	"github.com/caisson-os/caisson/fleet/prune"
 	. "github.com/caisson-os/caisson/fleet/publish"
 	"github.com/caisson-os/caisson/internal/cli"
@@ -69,7 +70,7 @@ func everywhere(t *testing.T, more int) {
 		{"of one node", func(ctx context.Context, f *fleet) error { return f.Gives(ctx, "30", n2) }, "10 10 30"},
 		{"refresh", func(ctx context.Context, f *fleet) error { _, err := f.Refresh(ctx, Lists{}); return err }, "10 10 10"},
 		{"freeze", func(ctx context.Context, f *fleet) error {
-			_, err := f.Freeze(ctx, Hold{Nodes: []string{"n1"}})
+			_, err := hold.Freeze(ctx, f.Publisher, hold.Order{Nodes: []string{"n1"}})
 			return err
 		}, "10 10 10"},
 		{"retire", func(ctx context.Context, f *fleet) error { _, err := f.Retire(ctx, []string{"n2"}, By{}); return err }, "10 10 -"},

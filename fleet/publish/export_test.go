@@ -46,9 +46,6 @@ func Statement(raw []byte, tags []string, kind, predicate string, life time.Dura
 // SetPace has a publisher wait for others in other steps.
 func SetPace(p *Publisher, pace reserve.Pace) { p.pace = &pace }
 
-// Todo returns the work of nodes that go back.
-func (b *Back) Todo() []Work { return b.todo }
-
 // PushAll writes what is signed.
 func PushAll(b *testing.B, p *Publisher, policy published.Policy, x *index.Index, todo []Work) error {
 	batch, err := p.Registry.Batch()

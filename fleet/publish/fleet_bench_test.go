@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/caisson-os/caisson/fleet/hold"
 	"github.com/caisson-os/caisson/fleet/prune"
 	. "github.com/caisson-os/caisson/fleet/publish"
 	"github.com/caisson-os/caisson/fleet/verify"
@@ -90,7 +91,7 @@ func (l *life) live(n int) {
 			return err
 		}
 	}
-	hold := func(h Hold, do func(Hold) error) func() error {
+	order := func(h hold.Order, do func(hold.Order) error) func() error {
 		h.By = By{Author: "eve", Reason: "why"}
 		return func() error { return do(h) }
 	}
@@ -104,7 +105,7 @@ func (l *life) live(n int) {
 	other := slices.Clone(nodes)
 	other[0].Doc = func() ([]byte, error) { return withValue(0, n) }
 	verb("publish-one", publish(other, 1))
-	verb("hold-one", hold(Hold{Nodes: []string{nodes[1].Name}}, func(h Hold) error { _, err := f.Freeze(l.Context(), h); return err }))
+	verb("hold-one", order(hold.Order{Nodes: []string{nodes[1].Name}}, func(h hold.Order) error { _, err := hold.Freeze(l.Context(), f.Publisher, h); return err }))
 	if large {
 		return
 	}
@@ -112,7 +113,7 @@ func (l *life) live(n int) {
 		other[i].Doc = func() ([]byte, error) { return withValue(i, n+1) }
 	}
 	verb("publish-other", publish(other, n-1)) // one is frozen
-	verb("rollback", hold(Hold{All: true}, func(h Hold) error { _, err := f.Rollback(l.Context(), h, "0-1"); return err }))
+	verb("rollback", order(hold.Order{All: true}, func(h hold.Order) error { _, err := hold.Rollback(l.Context(), f.Publisher, h, "0-1"); return err }))
 	verb("refresh", func() error { _, err := f.Refresh(l.Context(), Lists{}); return err })
 	verb("verify", func() error {
 		r, err := verify.Fleet(l.Context(), &f.Reader, f.Policy, nil, false)

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/caisson-os/caisson/fleet/hold"
 	. "github.com/caisson-os/caisson/fleet/publish"
 	"github.com/caisson-os/caisson/fleet/published"
 )
@@ -24,9 +25,9 @@ func TestBetweenTheftAndRevocation(t *testing.T) {
 			return err
 		},
 		"freeze of one": func(r *rotated, _ string) error {
-			_, err := r.Freeze(t.Context(), Hold{Nodes: []string{r.Nodes("", "1")[0].Name}, By: By{Author: "eve", Reason: "why"}})
+			_, err := hold.Freeze(t.Context(), r.Publisher, hold.Order{Nodes: []string{r.Nodes("", "1")[0].Name}, By: By{Author: "eve", Reason: "why"}})
 			if err == nil {
-				_, err = r.Forward(t.Context(), Hold{All: true})
+				_, err = hold.Forward(t.Context(), r.Publisher, hold.Order{All: true})
 			}
 			return err
 		},

@@ -15,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/caisson-os/caisson/fleet/hold"
 	. "github.com/caisson-os/caisson/fleet/publish"
 	"github.com/caisson-os/caisson/fleet/published"
 	"github.com/caisson-os/caisson/oci"
@@ -95,7 +96,7 @@ func TestWhoFollowsReadsWhatMayHaveMoved(t *testing.T) {
 		}
 	}
 	pass("")
-	_, err = f.Freeze(t.Context(), Hold{Nodes: []string{"n5"}, By: By{Reason: "why"}})
+	_, err = hold.Freeze(t.Context(), f.Publisher, hold.Order{Nodes: []string{"n5"}, By: By{Reason: "why"}})
 	must(t, err)
 	for name := range s.read {
 		if name != "n0" && name != "n1" && name != "n5" {

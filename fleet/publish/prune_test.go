@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/caisson-os/caisson/builder/release"
+	"github.com/caisson-os/caisson/fleet/hold"
 	"github.com/caisson-os/caisson/fleet/prune"
 	. "github.com/caisson-os/caisson/fleet/publish"
 	"github.com/caisson-os/caisson/fleet/published"
@@ -133,7 +134,7 @@ func TestPruneSparesWhatIsNeeded(t *testing.T) {
 			t.Errorf("a rollout that is %s: %v", phase, why)
 		}
 	}
-	if _, err := p.Pin(t.Context(), Hold{Nodes: []string{"n1"}}, one); err != nil {
+	if _, err := hold.Pin(t.Context(), p.Publisher, hold.Order{Nodes: []string{"n1"}}, one); err != nil {
 		t.Fatal(err)
 	}
 	if why := kept(prune.Keep{Versions: 1, Generations: 1}); why[one] != "node n1" || why[two] != "node n0 before" || why[three] == "" {
@@ -154,7 +155,7 @@ func TestPruneSparesWhatIsNeeded(t *testing.T) {
 	if out, err := prune.Run(t.Context(), &p.Reader, p.Alone, prune.Keep{Versions: 1, Generations: 2}, false); err != nil || len(out.Generations) != 4 || out.Freed == 0 {
 		t.Fatalf("once more, with a sweep: %+v, %v", out, err)
 	}
-	if _, err := p.Rollback(t.Context(), Hold{Nodes: []string{"n0"}}, ""); err != nil {
+	if _, err := hold.Rollback(t.Context(), p.Publisher, n0, ""); err != nil {
 		t.Error(err)
 	}
 	if report, err := verify.Fleet(t.Context(), &p.Reader, p.Policy, nil, false); err != nil || !report.OK() {

@@ -2,11 +2,10 @@
 
 // Package publish signs what nodes run and puts it where they look.
 //
-// One [Publisher] is one fleet in one registry. Publish gives nodes new overlays,
-// Pin, Freeze, Rollback and Pause hold them and Forward and Resume end that, Advance moves
-// a rollout, Retire ends nodes, Refresh renews expiring signatures; package rotate has other keys
-// count. Every change takes the next generation of the whole fleet; nodes whose overlay does
-// not change keep theirs, so that a publish costs what it changes.
+// One [Publisher] is one fleet in one registry. Publish gives nodes new overlays, Advance moves a
+// rollout, Retire ends nodes, Refresh renews expiring signatures; package hold keeps what nodes have,
+// package rotate has other keys count. Every change takes the next generation of the whole fleet;
+// nodes whose overlay does not change keep theirs, so that a publish costs what it changes.
 //
 // All that write are one pipeline:
 //
@@ -84,14 +83,6 @@ type Result struct {
 	DryRun bool `json:"dryRun,omitempty"` // all of it would be so: nothing was written
 
 	Stay map[string]string `json:"stay,omitempty"` // node → why it did not go back with the others
-}
-
-// keep notes that a node does not go back, and why.
-func (r *Result) keep(node string, why error) {
-	if r.Stay == nil {
-		r.Stay = map[string]string{}
-	}
-	r.Stay[node] = why.Error()
 }
 
 // HoldLine is one node that is or was held, in a [Result].

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/caisson-os/caisson/builder/release"
+	"github.com/caisson-os/caisson/fleet/hold"
 	"github.com/caisson-os/caisson/fleet/index"
 	. "github.com/caisson-os/caisson/fleet/publish"
 	"github.com/caisson-os/caisson/fleet/published"
@@ -125,7 +126,7 @@ func TestPublishPinAndBack(t *testing.T) {
 	}
 	f.MustBoot(2, two)
 
-	r, err := f.Pin(t.Context(), Hold{Nodes: []string{"n0"}}, one)
+	r, err := hold.Pin(t.Context(), f.Publisher, n0, one)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -375,7 +376,7 @@ func TestNothingPublished(t *testing.T) {
 		{"sha256:" + strings.Repeat("0", 64), "layer:sha256:" + strings.Repeat("0", 64) + ": not found"},
 		{"sha256:xyz", `"sha256:xyz" is neither a tag nor a digest`},
 	} {
-		_, err := f.Pin(t.Context(), Hold{All: true}, c.layer)
+		_, err := hold.Pin(t.Context(), f.Publisher, hold.Order{All: true}, c.layer)
 		var hinted interface{ Hint() string }
 		if err == nil || err.Error() != c.want || !errors.As(err, &hinted) || hinted.Hint() == "" {
 			t.Errorf("pin %s: %v", c.layer, err)
@@ -526,12 +527,13 @@ func TestPublishRefusesAPairThatDoesNotFit(t *testing.T) {
 	has(newer)
 
 	// A pin to a layer keeps the overlay, which the layer's agent does not know.
-	if _, err := f.Pin(t.Context(), Hold{Nodes: []string{"n0"}}, older); err == nil || !strings.Contains(err.Error(), "does not know later") {
+	if _, err := hold.Pin(t.Context(), f.Publisher, n0, older); err == nil || !strings.Contains(err.Error(), "does not know later") {
 		t.Errorf("pin to an older layer: %v", err)
 	}
 	has(newer)
 	again := of("2", "later")
-	must(t, ignore(f.Pin(t.Context(), Hold{Nodes: []string{"n0"}}, again)))
+	_, err := hold.Pin(t.Context(), f.Publisher, n0, again)
+	must(t, err)
 	has(again)
 }
 

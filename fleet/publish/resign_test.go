@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/caisson-os/caisson/builder/release"
+	"github.com/caisson-os/caisson/fleet/hold"
 	. "github.com/caisson-os/caisson/fleet/publish"
 	"github.com/caisson-os/caisson/fleet/published"
 	"github.com/caisson-os/caisson/fleet/rotate"
@@ -75,7 +76,7 @@ func (r *rotated) Following(version string) string {
 
 // rollsBack rolls the nodes back to a generation, and returns what n0 had in it.
 func (r *rotated) rollsBack(to string) error {
-	_, err := r.Rollback(r.T.Context(), Hold{All: true}, to)
+	_, err := hold.Rollback(r.T.Context(), r.Publisher, hold.Order{All: true}, to)
 	return err
 }
 
@@ -126,7 +127,7 @@ func TestRollbackAcrossRotations(t *testing.T) {
 		if got := strings.Fields(r.Values())[0]; got != value {
 			t.Errorf("rolled back to %s: %s", to, got)
 		}
-		_, err := r.Forward(t.Context(), Hold{All: true})
+		_, err := hold.Forward(t.Context(), r.Publisher, hold.Order{All: true})
 		must(t, err)
 	}
 	give(second, "50")
@@ -159,10 +160,10 @@ func TestRevokedSignNothingForGood(t *testing.T) {
 	}
 	f, err := r.Read(t.Context(), r.Policy)
 	must(t, err)
-	b, err := ReadyBack(t.Context(), f, given, spec.Floor{Generation: 1})
+	b, err := hold.ReadyBack(t.Context(), f, given, spec.Floor{Generation: 1})
 	must(t, err)
-	if len(b.Nodes()) != 3 || b.Lost != nil || len(b.Stay) > 0 {
-		t.Errorf("%v go back, %v stay, lost: %v", b.Nodes(), b.Stay, b.Lost)
+	if len(b.Work) != 3 || b.Lost != nil || len(b.Stay) > 0 {
+		t.Errorf("%d go back, %v stay, lost: %v", len(b.Work), b.Stay, b.Lost)
 	}
 	must(t, r.rollsBack("")) // each to what it had before
 	if got := strings.Fields(r.Values())[0]; got != "10" {

@@ -13,6 +13,7 @@ import (
 	"testing"
 
 	"github.com/caisson-os/caisson/builder/release"
+	"github.com/caisson-os/caisson/fleet/hold"
 	. "github.com/caisson-os/caisson/fleet/publish"
 	"github.com/caisson-os/caisson/fleet/published"
 	"github.com/caisson-os/caisson/fleet/rotate"
@@ -297,7 +298,7 @@ func rotateEverywhere(t *testing.T, more int) {
 				}
 				r.Later(l)
 				r.Signers = by[:1]
-				_, err := r.Pin(t.Context(), Hold{Nodes: []string{"n0"}}, old)
+				_, err := hold.Pin(t.Context(), r.Publisher, hold.Order{Nodes: []string{"n0"}}, old)
 				must(t, err)
 				if revoked := len(r.Policy.Revoked()) > 0; !revoked {
 					must(t, r.rollsBack("1"))
@@ -330,12 +331,12 @@ func (r *rotated) mixed(l *fleettest.Line, epoch bool) (old string) {
 		must(r.T, err)
 		if i == 0 {
 			r.Later(l)
-			_, err = r.Freeze(r.T.Context(), Hold{Nodes: []string{"n1"}})
+			_, err = hold.Freeze(r.T.Context(), r.Publisher, hold.Order{Nodes: []string{"n1"}})
 			must(r.T, err)
 		}
 	}
 	r.Later(l)
-	_, err := r.Pin(r.T.Context(), Hold{Nodes: []string{"n2"}}, old)
+	_, err := hold.Pin(r.T.Context(), r.Publisher, hold.Order{Nodes: []string{"n2"}}, old)
 	must(r.T, err)
 	return old
 }

@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/caisson-os/caisson/fleet/hold"
 	. "github.com/caisson-os/caisson/fleet/publish"
 	"github.com/caisson-os/caisson/internal/digest"
 	"github.com/caisson-os/caisson/oci"
@@ -92,7 +93,7 @@ func TestRunsOn(t *testing.T) {
 	want("many", layers[1:1+sign.MaxRunsOn]...)
 
 	// What it had before: the layer that it has now may still be the one that waits.
-	if _, err := f.Rollback(t.Context(), Hold{By: By{Reason: "why"}, All: true}, ""); err != nil {
+	if _, err := hold.Rollback(t.Context(), f.Publisher, hold.Order{By: By{Reason: "why"}, All: true}, ""); err != nil {
 		t.Fatal(err)
 	}
 	want("rolled back", slices.Concat(layers[:1], layers[2:1+sign.MaxRunsOn])...)

@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/caisson-os/caisson/fleet/hold"
 	"github.com/caisson-os/caisson/fleet/index"
 	. "github.com/caisson-os/caisson/fleet/publish"
 	"github.com/caisson-os/caisson/fleet/published"
@@ -74,19 +75,22 @@ func (c *counted) Read(p []byte) (int, error) {
 	return n, err
 }
 
+// n0 is an order about the node of that name.
+var n0 = hold.Order{Nodes: []string{"n0"}}
+
 // TestHoldingOneOfManyWritesLittle: at most 1 MB for one of 100,000 nodes.
 func TestHoldingOneOfManyWritesLittle(t *testing.T) {
 	require.Slow(t)
 	f, written, _ := manyNodes(t, 100_000)
-	for what, hold := range map[string]func() (*Result, error){
-		"freeze":  func() (*Result, error) { return f.Freeze(t.Context(), n0("why")) },
-		"pause":   func() (*Result, error) { return f.Pause(t.Context(), n0("why")) },
-		"forward": func() (*Result, error) { return f.Forward(t.Context(), n0("")) },
+	for what, do := range map[string]func() (*Result, error){
+		"freeze":  func() (*Result, error) { return hold.Freeze(t.Context(), f.Publisher, n0) },
+		"pause":   func() (*Result, error) { return hold.Pause(t.Context(), f.Publisher, n0) },
+		"forward": func() (*Result, error) { return hold.Forward(t.Context(), f.Publisher, n0) },
 	} {
 		f.Now = f.Now.Add(time.Second)
 		written.Store(0)
 		began := time.Now()
-		r, err := hold()
+		r, err := do()
 		if err != nil || r.Unchanged < 100_000 {
 			t.Fatalf("%s: %+v, %v", what, r, err)
 		}
@@ -122,7 +126,7 @@ func TestWhatIsKeptIsNotReadAgain(t *testing.T) {
 	if look(kept, 0); !reflect.DeepEqual(look(kept, 0), look(plain, shards)) {
 		t.Error("the rows that are kept are others")
 	}
-	_, err := f.Freeze(t.Context(), n0("why"))
+	_, err := hold.Freeze(t.Context(), f.Publisher, n0)
 	must(t, err)
 	rows := look(kept, 0) // the new shard is not of the first index
 	if !reflect.DeepEqual(rows, look(plain, shards-1)) || len(rows["n0"].Holds) != 1 {
@@ -138,7 +142,7 @@ func BenchmarkHold(b *testing.B) {
 			written.Store(0)
 			for b.Loop() {
 				f.Now = f.Now.Add(time.Second)
-				if _, err := f.Freeze(b.Context(), n0("why")); err != nil {
+				if _, err := hold.Freeze(b.Context(), f.Publisher, n0); err != nil {
 					b.Fatal(err)
 				}
 			}

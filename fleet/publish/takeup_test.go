@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/caisson-os/caisson/fleet/hold"
 	. "github.com/caisson-os/caisson/fleet/publish"
 	"github.com/caisson-os/caisson/fleet/published"
 	"github.com/caisson-os/caisson/oci"
@@ -49,7 +50,7 @@ func TestTakeUp(t *testing.T) {
 				must(t, err)
 			}
 			f.Now = f.Now.Add(time.Second)
-			r, err := f.Freeze(t.Context(), Hold{By: By{Reason: "x"}, Nodes: []string{"n1"}})
+			r, err := hold.Freeze(t.Context(), f.Publisher, hold.Order{By: By{Reason: "x"}, Nodes: []string{"n1"}})
 			must(t, err)
 			if len(r.Published) != 1 || r.Published[0].Node != "n0" || len(r.Held) != 1 {
 				t.Errorf("%+v", r)
@@ -66,7 +67,7 @@ func TestTakeUp(t *testing.T) {
 			if c.want != "cut" {
 				return
 			}
-			if _, err := f.Rollback(t.Context(), Hold{By: By{Reason: "x"}, Nodes: []string{"n0"}}, ""); err != nil {
+			if _, err := hold.Rollback(t.Context(), f.Publisher, hold.Order{By: By{Reason: "x"}, Nodes: []string{"n0"}}, ""); err != nil {
 				t.Fatal(err)
 			}
 			if a, err := f.Boot(); err != nil || a.Overlay.Items.Sysctl[0].Value != "10" {

@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/caisson-os/caisson/fleet/hold"
 	. "github.com/caisson-os/caisson/fleet/publish"
 	"github.com/caisson-os/caisson/fleet/published"
 	"github.com/caisson-os/caisson/fleet/rotate"
@@ -74,11 +75,11 @@ func newWorld(t *testing.T, seed uint64) *world {
 func (w *world) hold() {
 	w.T.Helper()
 	if w.flip(2) {
-		_, err := w.Freeze(w.T.Context(), Hold{Nodes: []string{"n1"}})
+		_, err := hold.Freeze(w.T.Context(), w.Publisher, hold.Order{Nodes: []string{"n1"}})
 		must(w.T, err)
 	}
 	if w.flip(2) {
-		_, err := w.Pin(w.T.Context(), Hold{Nodes: []string{"n2"}}, w.layers["n0"])
+		_, err := hold.Pin(w.T.Context(), w.Publisher, hold.Order{Nodes: []string{"n2"}}, w.layers["n0"])
 		must(w.T, err)
 		w.layers["n2"], w.machines[2].follows = w.layers["n0"], w.machines[0].follows
 	}
@@ -87,7 +88,7 @@ func (w *world) hold() {
 // goesOn ends all holds and gives each node something new: what is lost by then is lost.
 func (w *world) goesOn() {
 	w.T.Helper()
-	_, err := w.Forward(w.T.Context(), Hold{All: true})
+	_, err := hold.Forward(w.T.Context(), w.Publisher, hold.Order{All: true})
 	must(w.T, err)
 	must(w.T, w.publishAll(Options{}))
 }

@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/caisson-os/caisson/fleet/hold"
 	. "github.com/caisson-os/caisson/fleet/publish"
 	"github.com/caisson-os/caisson/fleet/published"
 	"github.com/caisson-os/caisson/fleet/verify"
@@ -101,7 +102,7 @@ func TestVerifyFindsMovedTags(t *testing.T) {
 func TestVerifyOfAMachineThatTwoHave(t *testing.T) {
 	f := newFleet(t)
 	f.MustPublish(f.Nodes("", "10"), Options{})
-	_, err := f.Freeze(t.Context(), Hold{By: By{Reason: "x"}, All: true})
+	_, err := hold.Freeze(t.Context(), f.Publisher, hold.Order{By: By{Reason: "x"}, All: true})
 	must(t, err)
 	nodes := f.Nodes("", "20", "20") // n0 is held, n1 gets its card
 	nodes[1].Match = nodes[0].Match
@@ -311,7 +312,7 @@ func TestAHoldHealsACutPublish(t *testing.T) {
 	f.MustPublish(f.Nodes("", "10", "10"), Options{})
 	f.cut()
 	f.Now = f.Now.Add(time.Second)
-	r, err := f.Freeze(t.Context(), Hold{By: By{Reason: "x"}, Nodes: []string{"n1"}})
+	r, err := hold.Freeze(t.Context(), f.Publisher, hold.Order{By: By{Reason: "x"}, Nodes: []string{"n1"}})
 	must(t, err)
 	if r.Generation != 3 || len(r.Published) != 1 || r.Published[0].Node != "n0" || r.Unchanged != 0 || len(r.Held) != 1 {
 		t.Errorf("%+v", r)

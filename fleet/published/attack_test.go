@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/caisson-os/caisson/builder/release"
+	"github.com/caisson-os/caisson/fleet/hold"
 	"github.com/caisson-os/caisson/fleet/prune"
 	"github.com/caisson-os/caisson/fleet/publish"
 	"github.com/caisson-os/caisson/fleet/published"
@@ -254,10 +255,10 @@ func (h *history) run(t testing.TB, row attackRow, rules *published.Rules) error
 	case "publish":
 		return h.publish(t, p, layer, "30", publish.Options{})
 	case "pin":
-		_, err := p.Pin(t.Context(), publish.Hold{Nodes: []string{"n0"}}, layer)
+		_, err := hold.Pin(t.Context(), p, hold.Order{Nodes: []string{"n0"}}, layer)
 		return err
 	case "rollback":
-		_, err := p.Rollback(t.Context(), publish.Hold{Nodes: []string{"n0"}}, row.To)
+		_, err := hold.Rollback(t.Context(), p, hold.Order{Nodes: []string{"n0"}}, row.To)
 		return err
 	case "refresh":
 		_, err := p.Refresh(t.Context(), publish.Lists{})

@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/caisson-os/caisson/fleet/hold"
 	"github.com/caisson-os/caisson/fleet/index"
 	"github.com/caisson-os/caisson/fleet/publish"
 	"github.com/caisson-os/caisson/fleet/report"
@@ -305,7 +306,7 @@ func TestABudgetBeginsBehindACut(t *testing.T) {
 			reserved = true
 		}
 	}
-	if _, err := f.p.Freeze(ctx, publish.Hold{Nodes: []string{"n00003"}, By: publish.By{Reason: "a disk"}}); err == nil {
+	if _, err := hold.Freeze(ctx, &f.p, hold.Order{Nodes: []string{"n00003"}, By: publish.By{Reason: "a disk"}}); err == nil {
 		t.Fatal("it was not cut")
 	}
 	l.meets = nil
@@ -410,7 +411,7 @@ func TestHeldWithinABudget(t *testing.T) {
 	must(t, err)
 	f.steps(1)
 	f.p.Now = f.now
-	_, err = f.p.Freeze(t.Context(), publish.Hold{Nodes: []string{"n00011"}, By: publish.By{Author: "eve", Reason: "a disk"}})
+	_, err = hold.Freeze(t.Context(), &f.p, hold.Order{Nodes: []string{"n00011"}, By: publish.By{Author: "eve", Reason: "a disk"}})
 	must(t, err)
 	f.leaves("1 of 12 nodes left out: n00011 (held: freeze, a disk)")
 	f.want(map[string]int{"1": 1, "2": 11})

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/caisson-os/caisson/fleet/hold"
 	"github.com/caisson-os/caisson/fleet/publish"
 	"github.com/caisson-os/caisson/spec"
 )
@@ -107,7 +108,7 @@ func TestAHoldThatIsOver(t *testing.T) {
 	f := newFleet(t, layout(t), 12, threeWaves)
 	hold := func(name string, d time.Duration) {
 		f.p.Now = f.now
-		_, err := f.p.Freeze(t.Context(), publish.Hold{Nodes: []string{name}, Until: f.now.Add(d), By: publish.By{Author: "eve", Reason: "a look"}})
+		_, err := hold.Freeze(t.Context(), &f.p, hold.Order{Nodes: []string{name}, Until: f.now.Add(d), By: publish.By{Author: "eve", Reason: "a look"}})
 		must(t, err)
 	}
 	hold("n00000", time.Hour)

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/caisson-os/caisson/fleet/hold"
 	"github.com/caisson-os/caisson/fleet/prune"
 	"github.com/caisson-os/caisson/fleet/publish"
 	"github.com/caisson-os/caisson/fleet/published"
@@ -18,20 +19,20 @@ import (
 )
 
 // hold does one of the verbs of holds to a node.
-func (f *fleet) hold(do func(*publish.Publisher, publish.Hold) error, name string) {
+func (f *fleet) hold(do func(*publish.Publisher, hold.Order) error, name string) {
 	f.t.Helper()
 	f.p.Now = f.now
-	must(f.t, do(&f.p, publish.Hold{Nodes: []string{name}, By: publish.By{Author: "eve", Reason: "a look"}}))
+	must(f.t, do(&f.p, hold.Order{Nodes: []string{name}, By: publish.By{Author: "eve", Reason: "a look"}}))
 }
 
-func (f *fleet) verbs() map[string]func(*publish.Publisher, publish.Hold) error {
+func (f *fleet) verbs() map[string]func(*publish.Publisher, hold.Order) error {
 	ctx := f.t.Context()
-	return map[string]func(*publish.Publisher, publish.Hold) error{
-		"pause":    func(p *publish.Publisher, h publish.Hold) error { _, err := p.Pause(ctx, h); return err },
-		"resume":   func(p *publish.Publisher, h publish.Hold) error { _, err := p.Resume(ctx, h); return err },
-		"freeze":   func(p *publish.Publisher, h publish.Hold) error { _, err := p.Freeze(ctx, h); return err },
-		"forward":  func(p *publish.Publisher, h publish.Hold) error { _, err := p.Forward(ctx, h); return err },
-		"rollback": func(p *publish.Publisher, h publish.Hold) error { _, err := p.Rollback(ctx, h, ""); return err },
+	return map[string]func(*publish.Publisher, hold.Order) error{
+		"pause":    func(p *publish.Publisher, h hold.Order) error { _, err := hold.Pause(ctx, p, h); return err },
+		"resume":   func(p *publish.Publisher, h hold.Order) error { _, err := hold.Resume(ctx, p, h); return err },
+		"freeze":   func(p *publish.Publisher, h hold.Order) error { _, err := hold.Freeze(ctx, p, h); return err },
+		"forward":  func(p *publish.Publisher, h hold.Order) error { _, err := hold.Forward(ctx, p, h); return err },
+		"rollback": func(p *publish.Publisher, h hold.Order) error { _, err := hold.Rollback(ctx, p, h, ""); return err },
 	}
 }
 

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/caisson-os/caisson/fleet/hold"
 	"github.com/caisson-os/caisson/fleet/prune"
 	"github.com/caisson-os/caisson/fleet/publish"
 	"github.com/caisson-os/caisson/spec"
@@ -96,11 +97,11 @@ func TestOvertaken(t *testing.T) {
 					f.steps(1)
 				}
 				f.p.Now = f.now
-				h := publish.Hold{All: true, By: publish.By{Author: "eve", Reason: "mounts fail"}}
+				h := hold.Order{All: true, By: publish.By{Author: "eve", Reason: "mounts fail"}}
 				if verb == "rollback" {
-					_, err = f.p.Rollback(t.Context(), h, "")
+					_, err = hold.Rollback(t.Context(), &f.p, h, "")
 				} else {
-					_, err = f.p.Freeze(t.Context(), h)
+					_, err = hold.Freeze(t.Context(), &f.p, h)
 				}
 				must(t, err)
 				before := f.generation()
@@ -136,7 +137,7 @@ func (f *fleet) generation() uint64 {
 func TestNobodyCanBeIn(t *testing.T) {
 	f := newFleet(t, layout(t), 12, racks)
 	f.p.Now = f.now
-	_, err := f.p.Freeze(t.Context(), publish.Hold{All: true, By: publish.By{Author: "eve", Reason: "the night"}})
+	_, err := hold.Freeze(t.Context(), &f.p, hold.Order{All: true, By: publish.By{Author: "eve", Reason: "the night"}})
 	must(t, err)
 	_, err = f.start("2")
 	must(t, err)

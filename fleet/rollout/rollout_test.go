@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/caisson-os/caisson/fleet/hold"
 	"github.com/caisson-os/caisson/fleet/prune"
 	"github.com/caisson-os/caisson/fleet/publish"
 	"github.com/caisson-os/caisson/spec"
@@ -84,7 +85,7 @@ func TestWhoIsLeftOut(t *testing.T) {
 	f.nodes["n00001"].dumb = true
 	f.nodes["n00004"].sick = "2"
 	f.p.Now = f.now
-	_, err := f.p.Freeze(t.Context(), publish.Hold{Nodes: []string{"n00005"}, By: publish.By{Author: "eve", Reason: "a disk is on its way"}})
+	_, err := hold.Freeze(t.Context(), &f.p, hold.Order{Nodes: []string{"n00005"}, By: publish.By{Author: "eve", Reason: "a disk is on its way"}})
 	must(t, err)
 	f.tick(20 * time.Minute)
 	_, err = f.start("2")
@@ -120,7 +121,7 @@ func TestASilentWaveIsWaitedFor(t *testing.T) {
 	}
 	f.want(map[string]int{"1": 12})
 	f.p.Now = f.now
-	_, err = f.p.Freeze(t.Context(), publish.Hold{Nodes: []string{"n00000"}, By: publish.By{Author: "eve", Reason: "it is gone"}})
+	_, err = hold.Freeze(t.Context(), &f.p, hold.Order{Nodes: []string{"n00000"}, By: publish.By{Author: "eve", Reason: "it is gone"}})
 	must(t, err)
 	f.leaves("1 of 12 nodes left out: n00000 (held: freeze, it is gone)")
 	f.want(map[string]int{"1": 1, "2": 11})

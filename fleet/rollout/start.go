@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/caisson-os/caisson/fleet/analysis"
+	"github.com/caisson-os/caisson/fleet/hold"
 	"github.com/caisson-os/caisson/fleet/index"
 	"github.com/caisson-os/caisson/fleet/publish"
 	"github.com/caisson-os/caisson/fleet/published"
@@ -230,7 +231,7 @@ func (c *course) allBack(ctx context.Context, row spec.Rollout) error {
 		return nil // all go now
 	}
 	given := ofAll(c.plan.Waves[:len(row.Waves)], func(w spec.Wave) map[string]string { return w.Nodes })
-	back, err := publish.ReadyBack(ctx, c.f, given, c.plan.Before)
+	back, err := hold.ReadyBack(ctx, c.f, given, c.plan.Before)
 	if err != nil {
 		return err
 	}
@@ -266,7 +267,7 @@ func (c *course) act(ctx context.Context, row spec.Rollout, verb Verb, by publis
 			err = c.all(ctx, &row, s)
 		}
 		if err == nil {
-			err = s.Back.Lost // an operator decides about that before anything changes
+			err = c.lost // an operator decides about that before anything changes
 		}
 		if err != nil {
 			return nil, fmt.Errorf("undo rollout %s: %w", c.plan.Name, err)

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/caisson-os/caisson/fleet/hold"
 	"github.com/caisson-os/caisson/fleet/publish"
 	"github.com/caisson-os/caisson/fleet/published"
 	"github.com/caisson-os/caisson/internal/plain"
@@ -158,6 +159,7 @@ type course struct {
 	plan *spec.RolloutPlan
 	now  int64
 	only map[string]bool // of a plan with a budget: who goes back now; the others follow
+	lost error           // says what nodes cannot get back, once back has looked
 }
 
 // all makes all nodes go back that have what the rollout brings.
@@ -195,7 +197,7 @@ func (c *course) begunAndCut(ctx context.Context, row *spec.Rollout) error {
 // back marks waves as gone back, with the nodes that did not, and prepares what their
 // nodes had. Of a wave that went back before, it is the nodes that did not then. Should
 // the step be cut, those that were to move did not.
-func (c *course) back(ctx context.Context, row *spec.Rollout, s *publish.Step, waves []int) (err error) {
+func (c *course) back(ctx context.Context, row *spec.Rollout, s *publish.Step, waves []int) error {
 	given, follow := map[string]string{}, map[string]string{}
 	for _, i := range waves {
 		for name, overlay := range c.plan.Waves[i].Nodes {
@@ -216,24 +218,26 @@ func (c *course) back(ctx context.Context, row *spec.Rollout, s *publish.Step, w
 			}
 		}
 	}
-	if s.Back, err = publish.ReadyBack(ctx, c.f, given, c.plan.Before); err != nil {
+	back, err := hold.ReadyBack(ctx, c.f, given, c.plan.Before)
+	if err != nil {
 		return err
 	}
+	s.Work, s.Stay, c.lost = back.Work, back.Stay, back.Lost
 	cut, going := *row, map[string]string{}
 	cut.Waves = slices.Clone(row.Waves)
-	maps.Copy(going, s.Back.Stay)
+	maps.Copy(going, s.Stay)
 	maps.Copy(going, follow)
-	for _, name := range s.Back.Nodes() {
-		going[name] = onItsWay
+	for _, w := range s.Work {
+		going[w.Name] = onItsWay
 	}
 	c.mark(&cut, waves, going)
-	maps.Copy(follow, s.Back.Stay)
+	maps.Copy(follow, s.Stay)
 	c.mark(row, waves, follow)
 	for _, i := range waves {
 		row.Waves[i].Moving = waiting(row.Waves[i].Moving, follow) // of the others what they report counts from now on
-		for _, name := range s.Back.Nodes() {
-			if c.plan.Budget != nil && c.plan.Waves[i].Nodes[name] != "" {
-				cut.Waves[i].Moving = withMoving(cut.Waves[i].Moving, c.now, name)
+		for _, w := range s.Work {
+			if c.plan.Budget != nil && c.plan.Waves[i].Nodes[w.Name] != "" {
+				cut.Waves[i].Moving = withMoving(cut.Waves[i].Moving, c.now, w.Name)
 			}
 		}
 	}

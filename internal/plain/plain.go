@@ -139,6 +139,22 @@ func Duration(d time.Duration) string {
 	return text
 }
 
+// LongestSpan is how far away the end of a hold or of signatures may be.
+const LongestSpan = 10 * 366 * 24 * time.Hour
+
+// ParseSpan reads 7d and what time.ParseDuration reads.
+func ParseSpan(text string) (time.Duration, error) {
+	spelled, unit := text, time.Duration(1)
+	if days, ok := strings.CutSuffix(text, "d"); ok {
+		spelled, unit = days+"h", 24
+	}
+	d, err := time.ParseDuration(spelled)
+	if err == nil && d.Abs() > LongestSpan { // of days it would overflow
+		err = fmt.Errorf("%q is more than ten years", text)
+	}
+	return d * unit, err
+}
+
 // Time is when something was, for people and programs.
 func Time(t time.Time) string {
 	if t.IsZero() {

@@ -137,6 +137,7 @@ var rules = []Rule{
 	{Packages: "fleet/seal", Only: []string{"spec/...", "internal/..."}, Why: "what is sealed follows from a site, locks and values, wherever it is published", By: []string{"fleet/replace", "cmd/caisson"}, ByWhy: "secrets are opened by verbs that say so"},
 	{Packages: "fleet/replace", By: []string{"cmd/caisson"}, ByWhy: "who replaces a machine is an operator"},
 	{Packages: "fleet/reserve", Only: []string{"oci", "oci/pull", "oci/registry", "oci/internal/...", "spec/refusal", "internal/..."}, Why: "whose turn it is follows from tags and clocks, whatever is written", By: []string{"fleet/publish", "fleet/published", "fleet/verify", "fleet/prune", "fleet/mirror", "test/..."}, ByWhy: "who writes a fleet waits for its turn, who looks says who is at it, and who copies one leaves turns out"},
+	{Packages: "fleet/hold", By: []string{"fleet/rollout", "sandbox", "cmd/caisson"}, ByWhy: "operators and rollouts hold nodes; a publish goes by what a row says of that"},
 	{Packages: "fleet/prune", By: []string{"cmd/caisson"}, ByWhy: "an operator removes; nothing that is published depends on it"},
 	{Packages: "fleet/rotate", By: []string{"fleet/policy"}, ByWhy: "which keys are to count is what a site says"},
 	{Packages: "fleet/verify", By: []string{"fleet/mirror", "cmd/caisson", "test/..."}, ByWhy: "an operator asks, and who copies a fleet looks before and after"},

@@ -1,6 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package publish
+// Package hold keeps nodes of a fleet at what they have, had before, or at another layer.
+//
+// A node's row says how it is held: a publish finds it there, and goes by it. [ReadyBack] prepares the
+// way back of a rollout's nodes. What changes a fleet by an operator's or a rollout's order imports it.
+package hold
 
 import (
 	"context"
@@ -13,6 +17,7 @@ import (
 	"time"
 
 	"github.com/caisson-os/caisson/builder/release"
+	"github.com/caisson-os/caisson/fleet/publish"
 	"github.com/caisson-os/caisson/fleet/published"
 	"github.com/caisson-os/caisson/internal/cli"
 	"github.com/caisson-os/caisson/internal/digest"
@@ -21,9 +26,9 @@ import (
 	"github.com/caisson-os/caisson/spec"
 )
 
-// Hold is an operator's order: which nodes, why, how long.
-type Hold struct {
-	By
+// Order is an operator's: which nodes, why, how long.
+type Order struct {
+	publish.By
 	Nodes []string
 	All   bool      // instead of Nodes
 	Until time.Time // zero is without end
@@ -32,23 +37,23 @@ type Hold struct {
 	Recipients map[string]string // of nodes that have an accepted one; nil where they are not known
 }
 
-// Freeze keeps what nodes have, until [Publisher.Forward].
-func (p *Publisher) Freeze(ctx context.Context, h Hold) (*Result, error) {
-	return p.edit(ctx, "freeze", h, nil, func(_ context.Context, e *editing, w *Work) error {
+// Freeze keeps what nodes have, until [Forward].
+func Freeze(ctx context.Context, p *publish.Publisher, o Order) (*publish.Result, error) {
+	return o.edit(ctx, p, "freeze", nil, func(_ context.Context, e *editing, w *publish.Work) error {
 		e.addHold(w, spec.HoldFreeze)
 		return nil
 	})
 }
 
-// Pin gives nodes another layer, keeps the rest of their overlays, and keeps both
-// until [Publisher.Forward]. The layer is a digest or a tag.
-func (p *Publisher) Pin(ctx context.Context, h Hold, layer string) (*Result, error) {
+// Pin gives nodes another layer, keeps the rest of their overlays, and keeps both until [Forward].
+// The layer is a digest or a tag.
+func Pin(ctx context.Context, p *publish.Publisher, o Order, layer string) (*publish.Result, error) {
 	var layers []release.Layer
 	find := func(ctx context.Context, e *editing) (err error) {
 		layers, err = e.Publisher.Layers(ctx, e.State.Policy, layer)
 		return err
 	}
-	return p.edit(ctx, "pin", h, find, func(ctx context.Context, e *editing, w *Work) error {
+	return o.edit(ctx, p, "pin", find, func(ctx context.Context, e *editing, w *publish.Work) error {
 		looked, err := e.Signed(ctx, w.Name)
 		if err != nil {
 			return err
@@ -69,11 +74,12 @@ func (p *Publisher) Pin(ctx context.Context, h Hold, layer string) (*Result, err
 }
 
 // Rollback gives nodes what they had in a generation, or when it is "" what each had
-// before the present, and keeps it until [Publisher.Forward]. A node stays bound to
-// the machine that it is bound to now.
-func (p *Publisher) Rollback(ctx context.Context, h Hold, to string) (*Result, error) {
+// before the present, and keeps it until [Forward]. A node stays bound to the machine that it is
+// bound to now.
+func Rollback(ctx context.Context, p *publish.Publisher, o Order, to string) (*publish.Result, error) {
 	var past *published.Past
 	find := func(ctx context.Context, e *editing) error {
+		e.Result.Stay = map[string]string{}
 		if to == "" {
 			return nil
 		}
@@ -86,26 +92,26 @@ func (p *Publisher) Rollback(ctx context.Context, h Hold, to string) (*Result, e
 		}
 		return err
 	}
-	return p.edit(ctx, "rollback", h, find, func(ctx context.Context, e *editing, w *Work) error {
+	return o.edit(ctx, p, "rollback", find, func(ctx context.Context, e *editing, w *publish.Work) error {
 		err := e.goBack(ctx, past, w)
-		if !h.All || !published.Lost(err) {
+		if !o.All || !published.Lost(err) {
 			return err
 		}
 		e.Say("node %s stays as it is: %v", w.Name, err)
 		e.mu.Lock()
 		defer e.mu.Unlock()
-		e.Result.keep(w.Name, err)
+		e.Result.Stay[w.Name] = err.Error()
 		return nil
 	})
 }
 
 // goBack gives a node what it had in a past state, or before the present one.
-func (e *editing) goBack(ctx context.Context, past *published.Past, w *Work) error {
+func (e *editing) goBack(ctx context.Context, past *published.Past, w *publish.Work) error {
 	had, why, err := contentBefore(ctx, past, w)
 	switch {
 	case err != nil:
 		return err
-	case had == nil && e.h.All:
+	case had == nil && e.order.All:
 		e.Say("node %s stays as it is: %s", w.Name, why)
 		return nil
 	case had == nil:
@@ -128,15 +134,15 @@ func (e *editing) goBack(ctx context.Context, past *published.Past, w *Work) err
 
 // contentOf reads what a node had, for the machine that it is bound to now. It wants the layer of
 // that in the registry, released, and neither on the reject list.
-func (r *Run) contentOf(ctx context.Context, w *Work, had *spec.Content) (*spec.Overlay, error) {
-	err := r.Allowed(had.Layer, had.Overlay)
+func (e *editing) contentOf(ctx context.Context, w *publish.Work, had *spec.Content) (*spec.Overlay, error) {
+	err := e.Allowed(had.Layer, had.Overlay)
 	if err == nil {
-		err = r.CheckReleased(ctx, had.Layer)
+		err = e.CheckReleased(ctx, had.Layer)
 	}
 	if err != nil {
 		return nil, err
 	}
-	o, err := r.Content(ctx, w.Name, *had)
+	o, err := e.Content(ctx, w.Name, *had)
 	if err == nil {
 		o.Match = w.Was.Match
 	}
@@ -145,7 +151,7 @@ func (r *Run) contentOf(ctx context.Context, w *Work, had *spec.Content) (*spec.
 
 // contentBefore returns what a node had in a past state, or before the present one; nil and why
 // where that is nothing.
-func contentBefore(ctx context.Context, past *published.Past, w *Work) (was *spec.Content, why string, err error) {
+func contentBefore(ctx context.Context, past *published.Past, w *publish.Work) (was *spec.Content, why string, err error) {
 	if past == nil {
 		if published.HoldOf(w.Was.Holds, spec.HoldRollback) != nil {
 			return nil, "", cli.Hint("--to GEN goes further back; 'caisson history' lists the generations", "it was rolled back already")
@@ -159,18 +165,18 @@ func contentBefore(ctx context.Context, past *published.Past, w *Work) (was *spe
 	return row.Content(), "", nil
 }
 
-// Pause keeps what nodes have and makes them stop enforcing it, until
-// [Publisher.Resume]. They go on looking and reporting.
-func (p *Publisher) Pause(ctx context.Context, h Hold) (*Result, error) {
-	return p.edit(ctx, "pause", h, nil, func(ctx context.Context, e *editing, w *Work) error {
+// Pause keeps what nodes have and makes them stop enforcing it, until [Resume]. They go on looking
+// and reporting.
+func Pause(ctx context.Context, p *publish.Publisher, o Order) (*publish.Result, error) {
+	return o.edit(ctx, p, "pause", nil, func(ctx context.Context, e *editing, w *publish.Work) error {
 		e.addHold(w, spec.HoldPause)
 		return e.signAside(ctx, w)
 	})
 }
 
 // Resume ends the pause of nodes: they enforce again what they have.
-func (p *Publisher) Resume(ctx context.Context, h Hold) (*Result, error) {
-	return p.edit(ctx, "resume", h, nil, func(ctx context.Context, e *editing, w *Work) error {
+func Resume(ctx context.Context, p *publish.Publisher, o Order) (*publish.Result, error) {
+	return o.edit(ctx, p, "resume", nil, func(ctx context.Context, e *editing, w *publish.Work) error {
 		if !e.endHold(w, true) {
 			return nil
 		}
@@ -180,8 +186,8 @@ func (p *Publisher) Resume(ctx context.Context, h Hold) (*Result, error) {
 
 // Forward ends pins, freezes and rollbacks: the next publish gives the nodes what
 // the site says. A freeze that a rollback came over goes on.
-func (p *Publisher) Forward(ctx context.Context, h Hold) (*Result, error) {
-	return p.edit(ctx, "forward", h, nil, func(_ context.Context, e *editing, w *Work) error {
+func Forward(ctx context.Context, p *publish.Publisher, o Order) (*publish.Result, error) {
+	return o.edit(ctx, p, "forward", nil, func(_ context.Context, e *editing, w *publish.Work) error {
 		e.endHold(w, false)
 		return nil
 	})
@@ -189,8 +195,8 @@ func (p *Publisher) Forward(ctx context.Context, h Hold) (*Result, error) {
 
 // editing is a run over chosen nodes. Their work is prepared several at a time.
 type editing struct {
-	*Run
-	h     Hold
+	*publish.Run
+	order Order
 	mu    sync.Mutex        // of what the work on several nodes notes, here and in the result
 	older map[aged][]string // secrets that would become older → nodes
 }
@@ -198,17 +204,17 @@ type editing struct {
 // edit lets f change what nodes have and how they are held, after find has found what
 // they all need. A node whose work has no document keeps its overlay and gets its new
 // holds only.
-func (p *Publisher) edit(ctx context.Context, verb string, h Hold, find func(context.Context, *editing) error,
-	f func(context.Context, *editing, *Work) error) (*Result, error) {
-	return p.Change(ctx, verb, h.By, func(ctx context.Context, r *Run) error {
-		if !h.Until.IsZero() && !h.Until.After(r.Publisher.Now) {
+func (o Order) edit(ctx context.Context, p *publish.Publisher, verb string, find func(context.Context, *editing) error,
+	f func(context.Context, *editing, *publish.Work) error) (*publish.Result, error) {
+	return p.Change(ctx, verb, o.By, func(ctx context.Context, r *publish.Run) error {
+		if !o.Until.IsZero() && !o.Until.After(r.Publisher.Now) {
 			return cli.Hint("give a later one", "it is %s by now, and the end of the hold is over", r.Publisher.Now.Format(time.RFC3339))
 		}
-		todo, err := selectNodes(ctx, r.State, h)
+		todo, err := o.selectNodes(ctx, r.State)
 		if err != nil {
 			return err
 		}
-		c, e := r.Plan, &editing{Run: r, h: h}
+		c, e := r.Plan, &editing{Run: r, order: o}
 		if err := e.sayUnderWay(ctx, todo); err != nil {
 			return err
 		}
@@ -217,7 +223,7 @@ func (p *Publisher) edit(ctx context.Context, verb string, h Hold, find func(con
 				return err
 			}
 		}
-		if err := ForEach(ctx, todo, func(ctx context.Context, w *Work) error {
+		if err := publish.ForEach(ctx, todo, func(ctx context.Context, w *publish.Work) error {
 			w.Generation, w.Holds = c.Index.Root.Generation, w.Was.Holds
 			return f(ctx, e, w)
 		}); err != nil {
@@ -231,7 +237,7 @@ func (p *Publisher) edit(ctx context.Context, verb string, h Hold, find func(con
 			return cli.Hint("'caisson history' lists the generations, --to names one", "none of %s goes back: node %s: %s",
 				plain.Count(len(todo), "node"), todo[0].Name, e.Result.Stay[todo[0].Name])
 		}
-		c.Todo = slices.DeleteFunc(todo, func(w Work) bool {
+		c.Todo = slices.DeleteFunc(todo, func(w publish.Work) bool {
 			if w.Overlay == "" && !slices.Equal(w.Holds, w.Was.Holds) {
 				row := *w.Was
 				row.Holds = w.Holds
@@ -240,14 +246,13 @@ func (p *Publisher) edit(ctx context.Context, verb string, h Hold, find func(con
 			}
 			return w.Overlay == ""
 		})
-		e.Result.sort()
 		return nil
 	})
 }
 
 // sayUnderWay names the rollouts that the nodes of a hold belong to: what is held is left
 // out of their waves, and neither ends them nor is ended by them.
-func (e *editing) sayUnderWay(ctx context.Context, todo []Work) error {
+func (e *editing) sayUnderWay(ctx context.Context, todo []publish.Work) error {
 	under, err := e.UnderWay(ctx)
 	if err != nil {
 		return err
@@ -266,17 +271,17 @@ func (e *editing) sayUnderWay(ctx context.Context, todo []Work) error {
 	return nil
 }
 
-// selectNodes returns the nodes that a hold is about, each with its row.
-func selectNodes(ctx context.Context, v *published.State, h Hold) ([]Work, error) {
-	names := slices.Compact(slices.Sorted(slices.Values(h.Nodes)))
-	if h.All {
+// selectNodes returns the nodes that an order is about, each with its row.
+func (o Order) selectNodes(ctx context.Context, v *published.State) ([]publish.Work, error) {
+	names := slices.Compact(slices.Sorted(slices.Values(o.Nodes)))
+	if o.All {
 		rows, err := v.Index.All(ctx)
 		if err != nil {
 			return nil, err
 		}
 		names = slices.Sorted(maps.Keys(rows))
 	}
-	todo := make([]Work, len(names))
+	todo := make([]publish.Work, len(names))
 	for i, name := range names {
 		row, ok, err := v.Index.Row(ctx, name)
 		if err != nil {
@@ -290,16 +295,16 @@ func selectNodes(ctx context.Context, v *published.State, h Hold) ([]Work, error
 			return nil, cli.Hint(strings.TrimSpace(plain.DidYouMean(name, maps.Keys(rows))+" 'caisson verify' lists the nodes"),
 				"node %q is not published", name)
 		}
-		todo[i] = Work{Node: Node{Name: name}, Was: &row}
+		todo[i] = publish.Work{Node: publish.Node{Name: name}, Was: &row}
 	}
 	return todo, nil
 }
 
 // addHold adds a hold to a node's.
-func (e *editing) addHold(w *Work, kind string) {
-	one := spec.Hold{Kind: kind, Reason: e.h.Reason, Author: e.h.Author, Since: e.Publisher.Now.Unix()}
-	if !e.h.Until.IsZero() {
-		one.Until = e.h.Until.Unix()
+func (e *editing) addHold(w *publish.Work, kind string) {
+	one := spec.Hold{Kind: kind, Reason: e.order.Reason, Author: e.order.Author, Since: e.Publisher.Now.Unix()}
+	if !e.order.Until.IsZero() {
+		one.Until = e.order.Until.Unix()
 	}
 	last, _ := published.SplitHolds(w.Was.Holds, e.Publisher.Now)
 	var ended []spec.Hold
@@ -307,14 +312,14 @@ func (e *editing) addHold(w *Work, kind string) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if len(ended) > 0 {
-		e.Result.Ended = append(e.Result.Ended, HoldLine{w.Name, ended})
+		e.Result.Ended = append(e.Result.Ended, publish.HoldLine{Node: w.Name, Holds: ended})
 	}
-	e.Result.Held = append(e.Result.Held, HoldLine{w.Name, w.Holds})
+	e.Result.Held = append(e.Result.Held, publish.HoldLine{Node: w.Name, Holds: w.Holds})
 }
 
 // endHold ends the pause of a node, or what else holds it, and reports whether there
 // was such a hold.
-func (e *editing) endHold(w *Work, pause bool) bool {
+func (e *editing) endHold(w *publish.Work, pause bool) bool {
 	stay, ended := endHolds(w.Was.Holds, pause)
 	if len(ended) == 0 {
 		return false
@@ -322,12 +327,12 @@ func (e *editing) endHold(w *Work, pause bool) bool {
 	w.Holds = stay
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	e.Result.Ended = append(e.Result.Ended, HoldLine{w.Name, ended})
+	e.Result.Ended = append(e.Result.Ended, publish.HoldLine{Node: w.Name, Holds: ended})
 	return true
 }
 
 // signAside gives a node what it has, paused as its holds say.
-func (e *editing) signAside(ctx context.Context, w *Work) error {
+func (e *editing) signAside(ctx context.Context, w *publish.Work) error {
 	looked, err := e.Signed(ctx, w.Name)
 	if err != nil {
 		return err
@@ -338,7 +343,7 @@ func (e *editing) signAside(ctx context.Context, w *Work) error {
 
 // sign gives a node an overlay, paused as its holds say. What a directory has of it, had, is read again
 // in less time than it takes to hold it compressed; nil is nothing.
-func (e *editing) sign(ctx context.Context, w *Work, o *spec.Overlay, had *spec.Content) error {
+func (e *editing) sign(ctx context.Context, w *publish.Work, o *spec.Overlay, had *spec.Content) error {
 	o.Pause = nil
 	if h := published.HoldOf(w.Holds, spec.HoldPause); h != nil {
 		o.Pause = &spec.Pause{Reason: h.Reason, Until: h.Until}

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package publish
+package hold
 
 import (
-	"fmt"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/caisson-os/caisson/fleet/published"
 	"github.com/caisson-os/caisson/internal/cli"
+	"github.com/caisson-os/caisson/internal/plain"
 	"github.com/caisson-os/caisson/spec"
 )
 
@@ -45,47 +45,28 @@ func endHolds(holds []spec.Hold, pause bool) (stay, ended []spec.Hold) {
 	return stay, ended
 }
 
-// longestSpan is how far away the end of a hold or of signatures may be.
-const longestSpan = 10 * 366 * 24 * time.Hour
-
 // ParseUntil reads the end of a hold: an RFC 3339 time, a date (its first moment,
 // UTC), or a span from now, as in 7d or 12h. "" is not an end.
 func ParseUntil(text string, now time.Time) (time.Time, error) {
 	if text == "" {
 		return time.Time{}, nil
 	}
-	until, err := parseEnd(text, now)
+	until, err := time.Parse(time.RFC3339, text)
+	if err != nil {
+		until, err = time.Parse(time.DateOnly, text)
+	}
+	if err != nil {
+		var span time.Duration
+		span, err = plain.ParseSpan(text)
+		until = now.Add(span)
+	}
 	switch {
 	case err != nil:
 		return until, cli.Usage("as in 7d, 12h, 2026-11-30 or 2026-11-30T18:00:00Z", "%q is not a time", text)
 	case !until.After(now):
 		return until, cli.Usage("", "%q is over already", text)
-	case until.Sub(now) > longestSpan:
+	case until.Sub(now) > plain.LongestSpan:
 		return until, cli.Usage("a hold without an end has no --until", "%q is more than ten years away", text)
 	}
 	return until.UTC().Truncate(time.Second), nil
-}
-
-func parseEnd(text string, now time.Time) (time.Time, error) {
-	if t, err := time.Parse(time.RFC3339, text); err == nil {
-		return t, nil
-	}
-	if t, err := time.Parse(time.DateOnly, text); err == nil {
-		return t, nil
-	}
-	span, err := ParseSpan(text)
-	return now.Add(span), err
-}
-
-// ParseSpan reads 7d and what time.ParseDuration reads.
-func ParseSpan(text string) (time.Duration, error) {
-	spelled, unit := text, time.Duration(1)
-	if days, ok := strings.CutSuffix(text, "d"); ok {
-		spelled, unit = days+"h", 24
-	}
-	d, err := time.ParseDuration(spelled)
-	if err == nil && d.Abs() > longestSpan { // of days it would overflow
-		err = fmt.Errorf("%q is more than ten years", text)
-	}
-	return d * unit, err
 }

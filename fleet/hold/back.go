@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package publish
+package hold
 
 import (
 	"context"
@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/caisson-os/caisson/fleet/publish"
 	"github.com/caisson-os/caisson/fleet/published"
 	"github.com/caisson-os/caisson/internal/cli"
 	"github.com/caisson-os/caisson/internal/plain"
@@ -25,23 +26,23 @@ type Back struct {
 	// Lost says what cannot be given back at all, and to how many nodes; nil is nothing.
 	Lost error
 
-	todo []Work
+	Work []publish.Work // of the nodes that go back
 }
 
 // ReadyBack prepares what nodes had in a generation. given has the digest of the overlay that
 // each was to get since: a node that got yet another one stays as it is, and so does one
 // that is held, or that had nothing then.
 func ReadyBack(ctx context.Context, fleet *published.Fleet, given map[string]string, to spec.Floor) (*Back, error) {
-	f := (&Publisher{Reader: fleet.Reader()}).Run(fleet)
+	f := (&publish.Publisher{Reader: fleet.Reader()}).Run(fleet)
 	b := &returning{editing: &editing{Run: f}, back: &Back{Stay: map[string]string{}}, given: given, lost: map[string][]string{}}
-	var todo []Work
+	var todo []publish.Work
 	for _, name := range slices.Sorted(maps.Keys(given)) {
 		row, there, err := f.State.Index.Row(ctx, name)
 		if err != nil {
 			return nil, err
 		}
 		if there { // else it was retired, or left the site
-			todo = append(todo, Work{Node: Node{Name: name}, Was: &row})
+			todo = append(todo, publish.Work{Node: publish.Node{Name: name}, Was: &row})
 		}
 	}
 	past, err := f.Past(ctx, generationOf(to))
@@ -53,17 +54,12 @@ func ReadyBack(ctx context.Context, fleet *published.Fleet, given map[string]str
 	case err != nil:
 		return nil, err
 	}
-	if err := ForEach(ctx, todo, func(ctx context.Context, w *Work) error { return b.prepare(ctx, past, w) }); err != nil {
+	if err := publish.ForEach(ctx, todo, func(ctx context.Context, w *publish.Work) error { return b.prepare(ctx, past, w) }); err != nil {
 		return nil, err
 	}
-	b.back.todo = slices.DeleteFunc(todo, func(w Work) bool { return w.Overlay == "" })
+	b.back.Work = slices.DeleteFunc(todo, func(w publish.Work) bool { return w.Overlay == "" })
 	b.back.Lost = b.lostError()
 	return b.back, nil
-}
-
-// Nodes returns those that go back.
-func (b *Back) Nodes() []string {
-	return plain.Each(b.todo, func(w Work) string { return w.Name })
 }
 
 // returning is a run over the nodes that go back.
@@ -77,7 +73,7 @@ type returning struct {
 	lost map[string][]string // what is gone, or may not run → nodes
 }
 
-func (b *returning) prepare(ctx context.Context, past *published.Past, w *Work) error {
+func (b *returning) prepare(ctx context.Context, past *published.Past, w *publish.Work) error {
 	was, err := b.contentThen(ctx, past, w)
 	if err != nil {
 		return err
@@ -111,7 +107,7 @@ func (b *returning) prepare(ctx context.Context, past *published.Past, w *Work) 
 }
 
 // contentThen returns what a node had then, nil where that was nothing or is not known.
-func (b *returning) contentThen(ctx context.Context, past *published.Past, w *Work) (*spec.Content, error) {
+func (b *returning) contentThen(ctx context.Context, past *published.Past, w *publish.Work) (*spec.Content, error) {
 	if past != nil {
 		was, _, err := contentBefore(ctx, past, w)
 		return was, err
@@ -124,13 +120,13 @@ func (b *returning) contentThen(ctx context.Context, past *published.Past, w *Wo
 	return nil, nil
 }
 
-func (b *returning) keepNode(w *Work, why string) {
+func (b *returning) keepNode(w *publish.Work, why string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.back.Stay[w.Name] = why
 }
 
-func (b *returning) noteLost(w *Work, what string) {
+func (b *returning) noteLost(w *publish.Work, what string) {
 	b.keepNode(w, "it cannot go back: "+what)
 	b.mu.Lock()
 	defer b.mu.Unlock()

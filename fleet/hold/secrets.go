@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package publish
+package hold
 
 import (
 	"context"
@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/caisson-os/caisson/fleet/publish"
 	"github.com/caisson-os/caisson/internal/cli"
 	"github.com/caisson-os/caisson/internal/plain"
 	"github.com/caisson-os/caisson/spec"
@@ -20,15 +21,15 @@ type aged struct {
 }
 
 // noteSecrets notes which secrets of an overlay are not those that a node has now.
-func (e *editing) noteSecrets(ctx context.Context, w *Work, o *spec.Overlay) error {
-	if len(o.Secrets) == 0 || e.h.OldSecrets {
+func (e *editing) noteSecrets(ctx context.Context, w *publish.Work, o *spec.Overlay) error {
+	if len(o.Secrets) == 0 || e.order.OldSecrets {
 		return nil
 	}
 	looked, err := e.Signed(ctx, w.Name)
 	if err != nil {
 		return err
 	}
-	accepted := func(to string) bool { return e.h.Recipients == nil || e.h.Recipients[w.Name] == to }
+	accepted := func(to string) bool { return e.order.Recipients == nil || e.order.Recipients[w.Name] == to }
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	for _, s := range o.Secrets {

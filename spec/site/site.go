@@ -126,9 +126,11 @@ func build(r *document.Reader) *Site {
 	}
 	r.In("trust", func() { s.trust = checkTrust(r.Checker, s.doc.Trust, r.Dir, beside) })
 	s.trust.site = s.doc.Metadata.At
-	bakes := r.Tree.Get("layer") != nil
+	written := r.Tree.Get("layer")
+	bakes := written != nil
 	s.layer.Doc = s.doc.Layer
 	if bakes {
+		s.layer.Doc.At = written.At // also of null
 		r.In("layer", func() { s.layer.Check(r.Checker) })
 	}
 	r.In("bootNetwork", func() { s.bootNetwork = machine.BootNetwork(r.Checker, r.Tree.Get("bootNetwork"), s.doc.Boot) })

@@ -51,8 +51,8 @@ func (c *Checker) In(name string, f func()) { c.Within([]string{name}, f) }
 
 func (c *Checker) problem(p report.Problem) {
 	p.Path = JoinPath(c.Path)
-	if (p.At.Src == nil || p.Severity != report.Error) && c.unread(p.Path) {
-		return // it is about nothing that the author wrote
+	if p.At.Src == nil && c.Report.Count(report.Error) > 0 || p.Severity != report.Error && c.unread(p.Path) {
+		return // it is about nothing that the author wrote, but about what is wrong or missing there
 	}
 	c.Report.Add(p)
 }

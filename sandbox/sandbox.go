@@ -121,7 +121,7 @@ func Open(ctx context.Context, s *site.Site, node string, o Options) (b *Box, er
 		return nil, err
 	}
 	if o.Kept != nil {
-		if err := b.watch(); err != nil {
+		if b.probe, err = b.plug.Probe(); err != nil {
 			return nil, err
 		}
 	}

@@ -3,7 +3,6 @@
 package sandbox
 
 import (
-	"cmp"
 	"context"
 	"encoding/base64"
 	"encoding/json"
@@ -12,7 +11,6 @@ import (
 	"io"
 	"net"
 	"net/http"
-	"net/netip"
 	"os"
 	"os/exec"
 	"runtime"
@@ -245,25 +243,6 @@ func (b *Box) Picture(ctx context.Context, attributes []string) (p picture.Pictu
 		return nil, fmt.Errorf("read the picture: %w", err)
 	}
 	return p, nil
-}
-
-// watch puts a prober into the machine's network.
-func (b *Box) watch() error {
-	b.plug.Between = cmp.Or(b.plug.Between, &machine.Switch{})
-	card, err := net.ParseMAC(b.plug.MACs[0])
-	if err != nil {
-		return err
-	}
-	guest, mine := netip.MustParseAddr("10.0.2.15"), netip.MustParseAddr("10.0.2.77") // of QEMU's own network
-	if n := b.plug.Network; n.Prefix.IsValid() {
-		guest = n.Address
-		used := map[netip.Addr]bool{n.Address: true, n.Router: true, n.DNS: true, b.plug.Registry.Addr(): true}
-		for mine = n.Prefix.Addr().Next(); used[mine]; {
-			mine = mine.Next()
-		}
-	}
-	b.probe = plug.NewProbe(b.plug.Between, card, guest, mine)
-	return nil
 }
 
 // counting counts what is sent.

@@ -3,6 +3,7 @@
 package plug
 
 import (
+	"cmp"
 	"context"
 	"encoding/binary"
 	"net"
@@ -37,9 +38,27 @@ type Probe struct {
 	silent map[string]time.Duration // between answers
 }
 
-// NewProbe returns a prober on a switch with an address of that network, which asks the machine
+// Probe puts a prober into the network.
+func (p *Plug) Probe() (*Probe, error) {
+	p.Between = cmp.Or(p.Between, &machine.Switch{})
+	card, err := net.ParseMAC(p.MACs[0])
+	if err != nil {
+		return nil, err
+	}
+	guest, mine := netip.MustParseAddr("10.0.2.15"), netip.MustParseAddr("10.0.2.77") // of QEMU's own network
+	if n := p.Network; n.Prefix.IsValid() {
+		guest = n.Address
+		used := map[netip.Addr]bool{n.Address: true, n.Router: true, n.DNS: true, p.Registry.Addr(): true}
+		for mine = n.Prefix.Addr().Next(); used[mine]; {
+			mine = mine.Next()
+		}
+	}
+	return newProbe(p.Between, card, guest, mine), nil
+}
+
+// newProbe returns a prober on a switch with an address of that network, which asks the machine
 // whose first card and address are given.
-func NewProbe(at *machine.Switch, card net.HardwareAddr, guest, mine netip.Addr) *Probe {
+func newProbe(at *machine.Switch, card net.HardwareAddr, guest, mine netip.Addr) *Probe {
 	p := &Probe{at: at, card: card, guest: guest, mine: mine, heard: map[string]time.Time{}, silent: map[string]time.Duration{}}
 	next := at.Filter
 	at.Filter = func(from int, frame []byte) []byte {

@@ -21,7 +21,7 @@ func TestProbe(t *testing.T) {
 	card := net.HardwareAddr{0x52, 0x54, 0, 0, 0, 1}
 	guest, mine := netip.MustParseAddr("10.0.2.15"), netip.MustParseAddr("10.0.2.77")
 	at := &machine.Switch{}
-	p := NewProbe(at, card, guest, mine)
+	p := newProbe(at, card, guest, mine)
 	cables, err := at.Listen(t.Context(), 1)
 	if err != nil {
 		t.Fatal(err)

@@ -54,7 +54,7 @@ func (b *Box) Start(ctx context.Context) error {
 
 // LogIn waits until root can log in. A node that does not come up is a [DownError].
 func (b *Box) LogIn(ctx context.Context) error {
-	return b.step("boot", func() error { return b.logIn(ctx) })
+	return b.step("boot", func() error { return b.logIn(ctx, b.o.Secure) })
 }
 
 // options describe the machine.
@@ -167,19 +167,19 @@ func (b *Box) diskRoom() int64 { return cmp.Or(b.o.diskSize, 3<<30+3*(b.layer.By
 var ends = []string{"THIS NODE DOES NOT COME UP", "Kernel panic - not syncing", "You are in emergency mode"}
 
 // logIn waits until root can log in, or the console says that this will not be.
-func (b *Box) logIn(ctx context.Context) error {
+func (g *guest) logIn(ctx context.Context, secure bool) error {
 	waiting, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
 	last := ends
-	if b.o.Secure {
+	if secure {
 		last = append(slices.Clone(ends), "Access Denied") // by the firmware
 	}
 	go func() {
-		if end, err := b.machine.Console.Wait(waiting, 0, last...); err == nil {
-			stop(b.down(waiting, end))
+		if end, err := g.machine.Console.Wait(waiting, 0, last...); err == nil {
+			stop(g.down(waiting, end))
 		}
 	}()
-	session, err := b.machine.Login(waiting, "root", b.login.Signer)
+	session, err := g.machine.Login(waiting, "root", g.login.Signer)
 	if err != nil {
 		var down *DownError
 		switch {
@@ -188,25 +188,25 @@ func (b *Box) logIn(ctx context.Context) error {
 		case errors.As(context.Cause(waiting), &down):
 			return down
 		case errors.Is(err, machine.ErrEnded):
-			return &DownError{lines(b.machine.Console.Tail(10))}
+			return &DownError{lines(g.machine.Console.Tail(10))}
 		}
 		return err
 	}
-	if b.session != nil {
-		_ = b.session.Close() // of the boot before
+	if g.session != nil {
+		_ = g.session.Close() // of the boot before
 	}
-	b.session = session
+	g.session = session
 	return nil
 }
 
 // down returns what the console says from a line on, once it has said all of it.
-func (b *Box) down(ctx context.Context, end string) *DownError {
+func (g *guest) down(ctx context.Context, end string) *DownError {
 	said, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
-	text := b.machine.Console.String()
+	text := g.machine.Console.String()
 	from := strings.Index(text, end)
-	_, _ = b.machine.Console.Wait(said, from, strings.Repeat("-", 72)) // of a screen; a panic has no end
-	all := lines(b.machine.Console.String()[from:])
+	_, _ = g.machine.Console.Wait(said, from, strings.Repeat("-", 72)) // of a screen; a panic has no end
+	all := lines(g.machine.Console.String()[from:])
 	if i := slices.IndexFunc(all, func(line string) bool { return strings.Contains(line, strings.Repeat("-", 72)) }); i > 0 {
 		all = all[:i]
 	}

@@ -58,7 +58,7 @@ func TestEnroll(t *testing.T) {
 		require.Missing(t, "tools", err.Error())
 	}
 	_, certificate := certified.Key(t, "boot")
-	b := &Box{site: newSite(), arch: "amd64", dir: &scratch{Name: t.TempDir()}, o: Options{Secure: true}}
+	b := &Box{site: newSite(), guest: guest{arch: "amd64"}, dir: &scratch{Name: t.TempDir()}, o: Options{Secure: true}}
 	b.o.Build.Options.Boot = bootKey{certificate}
 	var o machine.Options
 	if err := b.fromMedium(&o); err != nil {

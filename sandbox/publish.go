@@ -23,23 +23,50 @@ import (
 	"github.com/caisson-os/caisson/spec/site"
 )
 
-// signers are keys that nothing else is signed with. They are in memory alone.
-type signers struct{ release, operator *ecdsa.PrivateKey }
+// offer is a registry for the node, and what was published there last. Nothing else is signed
+// with its keys, which are in memory alone.
+type offer struct {
+	registry          *registry.Registry
+	release, operator *ecdsa.PrivateKey
+	fleet, tool       string
+	now               time.Time // of the signatures
 
-func newSigners() (s signers, err error) {
-	if s.release, err = sign.Generate(); err != nil {
-		return s, err
+	layer      release.Layer
+	want       *spec.Overlay
+	overlay    string // digest
+	runs       string // digest of the layer that was published with it
+	generation uint64
+}
+
+// open makes the registry, and the keys.
+func (f *offer) open(ref string) (err error) {
+	if f.release, err = sign.Generate(); err != nil {
+		return err
 	}
-	s.operator, err = sign.Generate()
-	return s, err
+	if f.operator, err = sign.Generate(); err != nil {
+		return err
+	}
+	f.registry, err = registry.Open(ref, registry.Options{})
+	return err
+}
+
+// Layer is the digest of the layer that was published last for the node, also by a hold.
+func (f *offer) Layer() string { return f.runs }
+
+// Published returns the overlay that was published last, its digest and its generation.
+func (f *offer) Published() (*spec.Overlay, string, uint64) { return f.want, f.overlay, f.generation }
+
+// ReadLayer reads a layer of the sandbox's registry.
+func (f *offer) ReadLayer(ctx context.Context, digest string) (release.Layer, error) {
+	return release.Read(ctx, f.registry, digest)
 }
 
 // lifetime is how long signatures are valid: longer than anybody looks at a machine.
 const lifetime = 7 * 24 * time.Hour
 
-func (s signers) policy(fleet string) published.Policy {
-	return published.Policy{Fleet: fleet, Operator: []sign.Verifier{sign.VerifierOf(s.operator)},
-		Release:   []sign.Verifier{sign.VerifierOf(s.release)},
+func (f *offer) policy() published.Policy {
+	return published.Policy{Fleet: f.fleet, Operator: []sign.Verifier{sign.VerifierOf(f.operator)},
+		Release:   []sign.Verifier{sign.VerifierOf(f.release)},
 		Threshold: 1, Lifetime: lifetime}
 }
 
@@ -65,46 +92,38 @@ func (b *Box) build(ctx context.Context) (n publish.Node, err error) {
 }
 
 // push puts the layer that was built into the registry and returns it.
-func (b *Box) push(ctx context.Context, built *release.Built) (l release.Layer, err error) {
-	p := release.Pusher{Registry: b.registry, Release: b.keys.release, Tool: b.o.Tool, Now: b.o.Now}
-	pushed, err := p.PushAll(ctx, b.site.Name(), built.Version(), built)
+func (f *offer) push(ctx context.Context, built *release.Built) (l release.Layer, err error) {
+	p := release.Pusher{Registry: f.registry, Release: f.release, Tool: f.tool, Now: f.now}
+	pushed, err := p.PushAll(ctx, f.fleet, built.Version(), built)
 	if err != nil {
 		return l, err
 	}
-	layers, err := release.Open(ctx, b.registry, pushed.Layers[0].Digest)
-	if err != nil {
-		return l, err
-	}
-	return layers[0], nil
+	return f.ReadLayer(ctx, pushed.Layers[0].Digest)
 }
 
 // publish signs the node's overlay, as a publish of the whole site would.
-func (b *Box) publish(ctx context.Context, n publish.Node, first func(context.Context, *registry.Registry) error) error {
-	p := b.publisher()
-	p.NewFleet = b.generation == 0
+func (f *offer) publish(ctx context.Context, n publish.Node, first func(context.Context, *registry.Registry) error) error {
+	p := f.publisher()
+	p.NewFleet = f.generation == 0
 	o := publish.Options{LayerNamed: true} // what is kept may be older than what the node has
 	if first != nil {
-		o.First = func(ctx context.Context) error { return first(ctx, b.registry) }
+		o.First = func(ctx context.Context) error { return first(ctx, f.registry) }
 	}
-	result, err := p.Publish(ctx, b.keys.policy(b.site.Name()), []publish.Node{n}, o)
-	if err != nil {
-		return err
-	}
-	b.note(result)
-	return nil
+	result, err := p.Publish(ctx, f.policy(), []publish.Node{n}, o)
+	return f.note(result, err)
 }
 
 // publisher signs with the keys of the sandbox.
-func (b *Box) publisher() *publish.Publisher {
-	policy := b.keys.policy(b.site.Name())
-	return &publish.Publisher{Reader: published.Reader{Registry: b.registry, Signers: []crypto.Signer{b.keys.operator},
-		Trust: &policy, Now: b.o.Now, Say: func(string, ...any) {}}}
+func (f *offer) publisher() *publish.Publisher {
+	policy := f.policy()
+	return &publish.Publisher{Reader: published.Reader{Registry: f.registry, Signers: []crypto.Signer{f.operator},
+		Trust: &policy, Now: f.now, Say: func(string, ...any) {}}}
 }
 
 // writeLoader writes what metal would boot from.
 func (b *Box) writeLoader(ctx context.Context) error {
-	anchor, err := netboot.Anchor(b.site, netboot.Registry{Ref: fmt.Sprintf("%s/%s", b.plug.Registry, b.site.Name()), PlainHTTP: true},
-		[]sign.Verifier{sign.VerifierOf(b.keys.operator)})
+	anchor, err := netboot.Anchor(b.site, netboot.Registry{Ref: fmt.Sprintf("%s/%s", b.plug.Registry, b.fleet), PlainHTTP: true},
+		[]sign.Verifier{sign.VerifierOf(b.operator)})
 	if err != nil {
 		return err
 	}
@@ -164,7 +183,7 @@ func (b *Box) Offer(ctx context.Context, k *Kept) error {
 	var n publish.Node
 	name, bring, first := "build", b.build, b.o.First
 	if k != nil {
-		name, bring, first = "fetch", func(ctx context.Context) (publish.Node, error) { return b.fetch(ctx, k) }, nil
+		name, bring, first = "fetch", func(ctx context.Context) (publish.Node, error) { return b.fetch(ctx, k, b.o.Key != "") }, nil
 	}
 	err := b.step(name, func() (err error) {
 		n, err = bring(ctx)
@@ -177,11 +196,11 @@ func (b *Box) Offer(ctx context.Context, k *Kept) error {
 }
 
 // fetch copies a layer and the images of services, signs the layer with the key of the
-// sandbox, and returns what is to be published. Secrets that the machine has no key for are
+// sandbox, and returns what is to be published. Secrets that the machine cannot open are
 // left out: they are sealed to another one.
-func (b *Box) fetch(ctx context.Context, k *Kept) (n publish.Node, err error) {
-	copies := registry.Transfer{From: k.From, To: b.registry}
-	if err := b.fetchLayer(ctx, &copies, k); err != nil {
+func (f *offer) fetch(ctx context.Context, k *Kept, opens bool) (n publish.Node, err error) {
+	copies := registry.Transfer{From: k.From, To: f.registry}
+	if err := f.fetchLayer(ctx, &copies, k); err != nil {
 		return n, fmt.Errorf("fetch layer %s: %w", k.Layer.Digest, err)
 	}
 	for _, s := range k.Overlay.Services {
@@ -193,41 +212,41 @@ func (b *Box) fetch(ctx context.Context, k *Kept) (n publish.Node, err error) {
 			return n, fmt.Errorf("fetch the image of service %s: %w", s.Name, err)
 		}
 	}
-	manifest, err := b.registry.Source().Manifest(ctx, oci.RepoLayer, k.Layer.Digest, "")
+	manifest, err := f.registry.Source().Manifest(ctx, oci.RepoLayer, k.Layer.Digest, "")
 	if err != nil {
 		return n, err
 	}
-	if err := release.Sign(ctx, b.registry, manifest.Data, b.keys.release, b.o.Now); err != nil {
+	if err := release.Sign(ctx, f.registry, manifest.Data, f.release, f.now); err != nil {
 		return n, err
 	}
-	if b.layer, err = release.Read(ctx, b.registry, k.Layer.Digest); err != nil {
+	if f.layer, err = f.ReadLayer(ctx, k.Layer.Digest); err != nil {
 		return n, err
 	}
 	o := *k.Overlay
-	if b.o.Key == "" {
+	if !opens {
 		o.Secrets = nil
 	}
-	b.want = &o
-	return publish.Node{Name: o.Node, Match: o.Match, Layer: b.layer.Digest, Knows: b.layer.Features,
-		Doc: func() ([]byte, error) { return spec.Encode(o) }}, b.layer.Suits(&o)
+	f.want = &o
+	return publish.Node{Name: o.Node, Match: o.Match, Layer: f.layer.Digest, Knows: f.layer.Features,
+		Doc: func() ([]byte, error) { return spec.Encode(o) }}, f.layer.Suits(&o)
 }
 
 // fetchLayer brings the layer into the registry of the sandbox.
-func (b *Box) fetchLayer(ctx context.Context, copies *registry.Transfer, k *Kept) error {
+func (f *offer) fetchLayer(ctx context.Context, copies *registry.Transfer, k *Kept) error {
 	if k.Stacked == nil {
 		_, err := copies.Copy(ctx, oci.RepoLayer, k.Layer.Digest, release.KeepTag(k.Layer.Digest))
 		return err
 	}
 	for _, l := range k.Stacked.Of {
-		images := registry.Transfer{From: l.From(), To: b.registry}
+		images := registry.Transfer{From: l.From(), To: f.registry}
 		if _, err := images.Copy(ctx, oci.RepoLayer, l.Digest, release.KeepTag(l.Digest)); err != nil {
 			return err
 		}
 	}
-	if err := b.registry.PutData(ctx, oci.RepoLayer, oci.Describe(oci.TypeLayerConfig, k.Stacked.Config)); err != nil {
+	if err := f.registry.PutData(ctx, oci.RepoLayer, oci.Describe(oci.TypeLayerConfig, k.Stacked.Config)); err != nil {
 		return err
 	}
-	_, err := b.registry.PutManifest(ctx, oci.RepoLayer, oci.MediaTypeManifest, k.Stacked.Manifest, release.KeepTag(k.Layer.Digest))
+	_, err := f.registry.PutManifest(ctx, oci.RepoLayer, oci.MediaTypeManifest, k.Stacked.Manifest, release.KeepTag(k.Layer.Digest))
 	return err
 }
 
@@ -236,18 +255,18 @@ func (b *Box) GoBack(ctx context.Context) error {
 	return b.step("go back", func() error {
 		result, err := hold.Rollback(ctx, b.publisher(), hold.Order{By: publish.By{Author: "caisson",
 			Reason: "the way back is tried"}, Nodes: []string{b.node.Name}, OldSecrets: true}, "")
-		if err != nil {
-			return err
-		}
-		b.note(result)
-		return nil
+		return b.note(result, err)
 	})
 }
 
 // note keeps what the last publish gave the node.
-func (b *Box) note(r *publish.Result) {
-	b.generation = r.Generation
-	for _, line := range r.Published {
-		b.overlay, b.runs = line.Overlay, line.Layer
+func (f *offer) note(r *publish.Result, err error) error {
+	if err != nil {
+		return err
 	}
+	f.generation = r.Generation
+	for _, line := range r.Published {
+		f.overlay, f.runs = line.Overlay, line.Layer
+	}
+	return nil
 }

@@ -40,7 +40,6 @@ import (
 	"github.com/caisson-os/caisson/internal/machine"
 	"github.com/caisson-os/caisson/oci/registry"
 	"github.com/caisson-os/caisson/sandbox/plug"
-	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/spec/site"
 	"github.com/caisson-os/caisson/spec/site/inventory"
 )
@@ -75,35 +74,34 @@ type Step struct {
 
 // Box is a sandbox: one node, with all that it boots from.
 type Box struct {
-	site       *site.Site
-	node       inventory.Node
-	arch       string // of the machine
-	o          Options
-	dir        *scratch
-	keys       signers
-	login      machine.Key
-	plug       plug.Plug
-	registry   *registry.Registry
-	layer      release.Layer
-	generation uint64
-	overlay    string             // digest
-	runs       string             // digest of the layer that was published with it
-	want       *spec.Overlay      // that was published last
-	line       []string           // of the kernel
-	noKVM      error              // why the processor is emulated; nil is KVM
-	end        context.CancelFunc // of the machine and what it boots from; nil before
-	machine    *machine.Machine
-	session    *machine.Session
-	probe      *plug.Probe  // nil where nothing is kept
-	fetched    atomic.Int64 // bytes
-	steps      []Step
+	site *site.Site
+	node inventory.Node
+	o    Options
+	dir  *scratch
+	offer
+	plug  plug.Plug
+	probe *plug.Probe // nil where nothing is kept
+	line  []string    // of the kernel
+	guest
+	fetched atomic.Int64 // bytes
+	steps   []Step
+}
+
+// guest is the machine, and the way into it.
+type guest struct {
+	arch    string
+	login   machine.Key
+	noKVM   error              // why the processor is emulated; nil is KVM
+	end     context.CancelFunc // of the machine and what it boots from; nil before
+	machine *machine.Machine
+	session *machine.Session
 }
 
 // Open builds the node's layer or fetches the kept one, signs and publishes it and its overlay
 // in a registry of its own, and writes the files that boot it. The caller closes what it returns.
 func Open(ctx context.Context, s *site.Site, node string, o Options) (b *Box, err error) {
 	n, _ := s.Fleet().Get(node) // else the layer says its architecture
-	b = &Box{site: s, o: o, arch: s.Layer().Arch(n)}
+	b = &Box{site: s, o: o, guest: guest{arch: s.Layer().Arch(n)}, offer: offer{fleet: s.Name(), tool: o.Tool, now: o.Now}}
 	if o.Kept != nil {
 		b.want, b.arch = o.Kept.Overlay, o.Kept.Layer.Arch
 	} else if b.want, err = s.Overlay(node, ""); err != nil {
@@ -149,13 +147,10 @@ func Open(ctx context.Context, s *site.Site, node string, o Options) (b *Box, er
 // prepare is what comes before the machine. KVM is probed meanwhile: that takes a while
 // where it does not work, and the node's own kernel once that is there.
 func (b *Box) prepare(ctx context.Context) (err error) {
-	if b.keys, err = newSigners(); err != nil {
-		return err
-	}
 	if b.login, err = machine.NewKey(b.dir.File("id")); err != nil {
 		return err
 	}
-	if b.registry, err = registry.Open("oci:"+b.dir.File("registry"), registry.Options{}); err != nil {
+	if err = b.offer.open("oci:" + b.dir.File("registry")); err != nil {
 		return err
 	}
 	ctx, cancel := context.WithCancel(ctx)
@@ -206,9 +201,6 @@ func (b *Box) processor() (sum time.Duration) {
 // Steps are the parts of the way so far.
 func (b *Box) Steps() []Step { return b.steps }
 
-// Layer is the digest of the layer that was published last for the node, also by a hold.
-func (b *Box) Layer() string { return b.runs }
-
 // Machine describes the machine as it is started.
 func (b *Box) Machine(ctx context.Context) (m evidence.Machine, err error) {
 	m = evidence.Machine{Arch: b.arch, Memory: cmp.Or(b.o.Memory, memoryFor(b.layer.Bytes())), KVM: b.noKVM == nil}
@@ -217,14 +209,14 @@ func (b *Box) Machine(ctx context.Context) (m evidence.Machine, err error) {
 }
 
 // Emulated returns why the processor is emulated, nil where KVM runs the machine.
-func (b *Box) Emulated() error { return b.noKVM }
+func (g *guest) Emulated() error { return g.noKVM }
 
 // Used is the processor time that the machine has had.
-func (b *Box) Used() (time.Duration, error) {
-	if b.machine == nil {
+func (g *guest) Used() (time.Duration, error) {
+	if g.machine == nil {
 		return 0, nil
 	}
-	return b.machine.Used()
+	return g.machine.Used()
 }
 
 // Close ends the machine and removes what the sandbox made.

@@ -15,12 +15,12 @@ import (
 	"os/exec"
 	"runtime"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"time"
 
 	"golang.org/x/crypto/ssh"
 
-	"github.com/caisson-os/caisson/builder/release"
 	"github.com/caisson-os/caisson/internal/cli"
 	"github.com/caisson-os/caisson/internal/efivar"
 	"github.com/caisson-os/caisson/internal/machine"
@@ -54,7 +54,7 @@ func (b *Box) Settle(ctx context.Context) (v *Verdict, err error) {
 			if v, err = b.verdict(ctx); !errors.Is(err, machine.ErrLost) {
 				return err
 			}
-			if err := b.logIn(ctx); err != nil {
+			if err := b.logIn(ctx, b.o.Secure); err != nil {
 				return err
 			}
 		}
@@ -67,7 +67,7 @@ func (b *Box) verdict(ctx context.Context) (v *Verdict, err error) {
 	switch _, ended := errors.AsType[*ssh.ExitError](err); {
 	case ended:
 		v = &Verdict{Reason: "caisson-agent.service does not run", Health: spec.HealthBroken}
-		return v, v.explain(ctx, b)
+		return v, v.explain(ctx, &b.guest)
 	case err != nil:
 		return nil, err
 	}
@@ -88,18 +88,17 @@ func (b *Box) verdict(ctx context.Context) (v *Verdict, err error) {
 	if b.want.Gates != nil {
 		v.Gates = plain.Each(b.want.Gates.Checks, func(c spec.HealthCheck) string { return c.Name })
 	}
-	if err := v.askFirmware(ctx, b); err != nil {
-		return nil, err
+	if b.o.Secure {
+		if err := v.askFirmware(ctx, &b.guest); err != nil {
+			return nil, err
+		}
 	}
-	return v, v.explain(ctx, b)
+	return v, v.explain(ctx, &b.guest)
 }
 
-// askFirmware asks the machine whether its firmware verified what it started, where it was to.
-func (v *Verdict) askFirmware(ctx context.Context, b *Box) error {
-	if !b.o.Secure {
-		return nil
-	}
-	said, err := b.Run(ctx, "od -An -tu1 -j4 -N1 "+efivar.Dir+"/"+efivar.SecureBoot.File())
+// askFirmware asks the machine whether its firmware verified what it started.
+func (v *Verdict) askFirmware(ctx context.Context, g *guest) error {
+	said, err := g.Run(ctx, "od -An -tu1 -j4 -N1 "+efivar.Dir+"/"+efivar.SecureBoot.File())
 	if err != nil {
 		return fmt.Errorf("ask the machine for secure boot: %w", err)
 	}
@@ -110,8 +109,8 @@ func (v *Verdict) askFirmware(ctx context.Context, b *Box) error {
 }
 
 // explain adds what a person would ask next.
-func (v *Verdict) explain(ctx context.Context, b *Box) error {
-	failed, err := b.Run(ctx, "systemctl --failed --plain --no-legend")
+func (v *Verdict) explain(ctx context.Context, g *guest) error {
+	failed, err := g.Run(ctx, "systemctl --failed --plain --no-legend")
 	if err != nil {
 		return err
 	}
@@ -121,7 +120,7 @@ func (v *Verdict) explain(ctx context.Context, b *Box) error {
 		}
 	}
 	if !v.Passed {
-		v.Why, _ = b.Run(ctx, "caisson-agent why") // it ends with 3 where something is wrong
+		v.Why, _ = g.Run(ctx, "caisson-agent why") // it ends with 3 where something is wrong
 	}
 	return nil
 }
@@ -193,16 +192,8 @@ func (b *Box) Check(ctx context.Context, command string) (c Check, err error) {
 }
 
 // Run runs a command line on the node as root, and returns what it prints, cut off where that is long.
-func (b *Box) Run(ctx context.Context, command string) (string, error) {
-	return b.session.Run(ctx, command)
-}
-
-// Published returns the overlay that was published last, its digest and its generation.
-func (b *Box) Published() (*spec.Overlay, string, uint64) { return b.want, b.overlay, b.generation }
-
-// ReadLayer reads a layer of the sandbox's registry.
-func (b *Box) ReadLayer(ctx context.Context, digest string) (release.Layer, error) {
-	return release.Read(ctx, b.registry, digest)
+func (g *guest) Run(ctx context.Context, command string) (string, error) {
+	return g.session.Run(ctx, command)
 }
 
 // Fetched is how many bytes the machine has fetched from the registry.
@@ -213,9 +204,9 @@ func (b *Box) Probe() *plug.Probe { return b.probe }
 
 // Picture takes a picture of the machine by this program, which is put there and taken away
 // again. attributes are patterns of files below /sys.
-func (b *Box) Picture(ctx context.Context, attributes []string) (p picture.Picture, err error) {
-	if runtime.GOARCH != b.arch {
-		return nil, cli.Usage("", "a picture is taken by this program, which is of %s, and the machine is of %s", runtime.GOARCH, b.arch)
+func (g *guest) Picture(ctx context.Context, attributes []string) (p picture.Picture, err error) {
+	if runtime.GOARCH != g.arch {
+		return nil, cli.Usage("", "a picture is taken by this program, which is of %s, and the machine is of %s", runtime.GOARCH, g.arch)
 	}
 	self, err := os.Open("/proc/self/exe")
 	if err != nil {
@@ -224,18 +215,18 @@ func (b *Box) Picture(ctx context.Context, attributes []string) (p picture.Pictu
 	defer self.Close() // only read
 	const dir = "/run/" + picture.Program
 	put := fmt.Sprintf("mkdir -p %[1]s && cat >%[1]s/%[2]s && chmod 700 %[1]s/%[2]s", dir, picture.Program)
-	if _, err := b.session.Send(ctx, put, self); err != nil {
+	if _, err := g.session.Send(ctx, put, self); err != nil {
 		return nil, fmt.Errorf("put the program into the machine: %w", err)
 	}
 	defer func() {
-		_, gone := b.Run(ctx, "rm -r "+dir)
+		_, gone := g.Run(ctx, "rm -r "+dir)
 		err = errors.Join(err, gone)
 	}()
 	command := dir + "/" + picture.Program
 	for _, a := range attributes {
 		command += " " + cli.ShellWord(a)
 	}
-	out, err := b.Run(ctx, command)
+	out, err := g.Run(ctx, command)
 	if err != nil {
 		return nil, fmt.Errorf("take a picture: %w", err)
 	}
@@ -247,17 +238,17 @@ func (b *Box) Picture(ctx context.Context, attributes []string) (p picture.Pictu
 
 // counting counts what is sent.
 func (b *Box) counting(h http.Handler) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { h.ServeHTTP(&counter{w, b}, r) })
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { h.ServeHTTP(&counter{w, &b.fetched}, r) })
 }
 
 type counter struct {
 	http.ResponseWriter
-	of *Box
+	sum *atomic.Int64
 }
 
 func (c *counter) Write(p []byte) (int, error) {
 	n, err := c.ResponseWriter.Write(p)
-	c.of.fetched.Add(int64(n))
+	c.sum.Add(int64(n))
 	return n, err
 }
 
@@ -268,27 +259,27 @@ const deviceTime = "[Unit]\nJobRunningTimeoutSec=20min\n"
 // credentials let root in: lines of tmpfiles.d(5), which systemd takes since version 252.
 // Whatever the site says of root's logins, the key counts. A systemd before 256 passes over the
 // setting of the console.
-func (b *Box) credentials() map[string]string {
+func (g *guest) credentials() map[string]string {
 	line := func(path, text string) string {
 		return "f+~ " + path + " 0644 root root - " + base64.StdEncoding.EncodeToString([]byte(text)) + "\n"
 	}
-	login := line(paths.KeysDir+"/root", string(ssh.MarshalAuthorizedKey(b.login.Signer.PublicKey()))) +
+	login := line(paths.KeysDir+"/root", string(ssh.MarshalAuthorizedKey(g.login.Signer.PublicKey()))) +
 		line("/etc/ssh/sshd_config.d/0-caisson-try.conf",
 			"Match User root\n\tPermitRootLogin prohibit-password\n\tAuthorizedKeysFile "+paths.KeysDir+"/%u\n")
-	return map[string]string{"tmpfiles.extra": login, "systemd.unit-dropin.dev-" + machine.SerialLine(b.arch) + ".device": deviceTime}
+	return map[string]string{"tmpfiles.extra": login, "systemd.unit-dropin.dev-" + machine.SerialLine(g.arch) + ".device": deviceTime}
 }
 
 // Shell gives a terminal, or whatever else stands for it, to a shell of root in the machine.
 // How the shell's last command ended does not matter.
-func (b *Box) Shell(ctx context.Context, in io.Reader, out, errs io.Writer) error {
-	if err := machine.CheckTools(b.arch, "ssh"); err != nil {
+func (g *guest) Shell(ctx context.Context, in io.Reader, out, errs io.Writer) error {
+	if err := machine.CheckTools(g.arch, "ssh"); err != nil {
 		return err
 	}
-	host, port, err := net.SplitHostPort(b.machine.SSH())
+	host, port, err := net.SplitHostPort(g.machine.SSH())
 	if err != nil {
 		return err
 	}
-	cmd := exec.CommandContext(ctx, "ssh", "-q", "-F", "none", "-i", b.login.File, "-p", port,
+	cmd := exec.CommandContext(ctx, "ssh", "-q", "-F", "none", "-i", g.login.File, "-p", port,
 		"-o", "IdentitiesOnly=yes", "-o", "StrictHostKeyChecking=no", "-o", "UserKnownHostsFile=/dev/null", "root@"+host)
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = in, out, errs
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}

@@ -43,7 +43,8 @@ func (b *Box) Start(ctx context.Context) error {
 	if err != nil {
 		return errors.Join(err, l.Close())
 	}
-	go func() { _ = httpserver.Serve(ctx, l, b.counting(handler), httpserver.Options{}) }() // the loader says who does not answer
+	served := httpserver.Options{Log: func(r httpserver.Request) { b.fetched.Add(r.Bytes) }}
+	go func() { _ = httpserver.Serve(ctx, l, handler, served) }() // the loader says who does not answer
 	o, err := b.options(ctx, l.Addr().String())
 	if err != nil {
 		return err

@@ -10,12 +10,10 @@ import (
 	"fmt"
 	"io"
 	"net"
-	"net/http"
 	"os"
 	"os/exec"
 	"runtime"
 	"strings"
-	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -234,22 +232,6 @@ func (g *guest) Picture(ctx context.Context, attributes []string) (p picture.Pic
 		return nil, fmt.Errorf("read the picture: %w", err)
 	}
 	return p, nil
-}
-
-// counting counts what is sent.
-func (b *Box) counting(h http.Handler) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { h.ServeHTTP(&counter{w, &b.fetched}, r) })
-}
-
-type counter struct {
-	http.ResponseWriter
-	sum *atomic.Int64
-}
-
-func (c *counter) Write(p []byte) (int, error) {
-	n, err := c.ResponseWriter.Write(p)
-	c.sum.Add(int64(n))
-	return n, err
 }
 
 // deviceTime is how long systemd waits for the console's device, in place of 90 seconds: an

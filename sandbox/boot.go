@@ -13,24 +13,15 @@ import (
 	"runtime"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/caisson-os/caisson/internal/efivar"
 	"github.com/caisson-os/caisson/internal/httpserver"
 	"github.com/caisson-os/caisson/internal/machine"
 	"github.com/caisson-os/caisson/internal/paths"
-	"github.com/caisson-os/caisson/internal/plain"
 	"github.com/caisson-os/caisson/media"
 	"github.com/caisson-os/caisson/oci/registry"
 	"github.com/caisson-os/caisson/spec"
 )
-
-// DownError is the error of a node that does not come up.
-type DownError struct{ Lines []string } // of the console
-
-func (d *DownError) Error() string {
-	return "the node does not come up: " + strings.Join(d.Lines, "\n")
-}
 
 // Start starts the machine, which ends with ctx at the latest, and what it boots from.
 func (b *Box) Start(ctx context.Context) error {
@@ -163,61 +154,6 @@ func (b *Box) keep() (string, error) {
 
 // diskRoom returns how much room a state disk has, in bytes: whole mebibytes.
 func (b *Box) diskRoom() int64 { return cmp.Or(b.o.diskSize, 3<<30+3*(b.layer.Bytes()>>20+1)<<20) }
-
-// ends are lines by which a console says that its node does not come up by itself.
-var ends = []string{"THIS NODE DOES NOT COME UP", "Kernel panic - not syncing", "You are in emergency mode"}
-
-// logIn waits until root can log in, or the console says that this will not be.
-func (g *guest) logIn(ctx context.Context, secure bool) error {
-	waiting, stop := context.WithCancelCause(ctx)
-	defer stop(nil)
-	last := ends
-	if secure {
-		last = append(slices.Clone(ends), "Access Denied") // by the firmware
-	}
-	go func() {
-		if end, err := g.machine.Console.Wait(waiting, 0, last...); err == nil {
-			stop(g.down(waiting, end))
-		}
-	}()
-	session, err := g.machine.Login(waiting, "root", g.login.Signer)
-	if err != nil {
-		var down *DownError
-		switch {
-		case ctx.Err() != nil: // the machine ends with it, whatever the node does
-			return err
-		case errors.As(context.Cause(waiting), &down):
-			return down
-		case errors.Is(err, machine.ErrEnded):
-			return &DownError{lines(g.machine.Console.Tail(10))}
-		}
-		return err
-	}
-	if g.session != nil {
-		_ = g.session.Close() // of the boot before
-	}
-	g.session = session
-	return nil
-}
-
-// down returns what the console says from a line on, once it has said all of it.
-func (g *guest) down(ctx context.Context, end string) *DownError {
-	said, cancel := context.WithTimeout(ctx, 5*time.Second)
-	defer cancel()
-	text := g.machine.Console.String()
-	from := strings.Index(text, end)
-	_, _ = g.machine.Console.Wait(said, from, strings.Repeat("-", 72)) // of a screen; a panic has no end
-	all := lines(g.machine.Console.String()[from:])
-	if i := slices.IndexFunc(all, func(line string) bool { return strings.Contains(line, strings.Repeat("-", 72)) }); i > 0 {
-		all = all[:i]
-	}
-	return &DownError{all[:min(len(all), 12)]}
-}
-
-// lines are those of a console's text.
-func lines(text string) []string {
-	return strings.Split(strings.TrimSpace(plain.WithoutSequences(text)), "\n")
-}
 
 // road is how the machine comes to its loader.
 type road int

@@ -87,16 +87,6 @@ type Box struct {
 	steps   []Step
 }
 
-// guest is the machine, and the way into it.
-type guest struct {
-	arch    string
-	login   machine.Key
-	noKVM   error              // why the processor is emulated; nil is KVM
-	end     context.CancelFunc // of the machine and what it boots from; nil before
-	machine *machine.Machine
-	session *machine.Session
-}
-
 // Open builds the node's layer or fetches the kept one, signs and publishes it and its overlay
 // in a registry of its own, and writes the files that boot it. The caller closes what it returns.
 func Open(ctx context.Context, s *site.Site, node string, o Options) (b *Box, err error) {
@@ -206,17 +196,6 @@ func (b *Box) Machine(ctx context.Context) (m evidence.Machine, err error) {
 	m = evidence.Machine{Arch: b.arch, Memory: cmp.Or(b.o.Memory, memoryFor(b.layer.Bytes())), KVM: b.noKVM == nil}
 	m.QEMU, err = machine.Version(ctx, b.arch)
 	return m, err
-}
-
-// Emulated returns why the processor is emulated, nil where KVM runs the machine.
-func (g *guest) Emulated() error { return g.noKVM }
-
-// Used is the processor time that the machine has had.
-func (g *guest) Used() (time.Duration, error) {
-	if g.machine == nil {
-		return 0, nil
-	}
-	return g.machine.Used()
 }
 
 // Close ends the machine and removes what the sandbox made.

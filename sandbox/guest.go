@@ -135,11 +135,8 @@ func (g *guest) Picture(ctx context.Context, attributes []string) (p picture.Pic
 		_, gone := g.Run(ctx, "rm -r "+dir)
 		err = errors.Join(err, gone)
 	}()
-	command := dir + "/" + picture.Program
-	for _, a := range attributes {
-		command += " " + cli.ShellWord(a)
-	}
-	out, err := g.Run(ctx, command)
+	command := append([]string{dir + "/" + picture.Program}, plain.Each(attributes, cli.ShellWord)...)
+	out, err := g.Run(ctx, strings.Join(command, " "))
 	if err != nil {
 		return nil, fmt.Errorf("take a picture: %w", err)
 	}

@@ -84,10 +84,8 @@ func (r *Reader) Optional(name string, limit int64) []byte {
 	return r.checked(name, report.Pos{}, "", data, err)
 }
 
-// tooLarge is the error of a file of more bytes.
-type tooLarge int64
-
-func (t tooLarge) Error() string { return fmt.Sprintf("more than %d KiB", int64(t)>>10) }
+// errMore begins the error of a file that is too large.
+var errMore = errors.New("more than")
 
 // load reads a file of at most limit bytes.
 func (r *Reader) load(name string, limit int64) ([]byte, error) {
@@ -98,7 +96,7 @@ func (r *Reader) load(name string, limit int64) ([]byte, error) {
 	defer f.Close() // only read
 	data, err := io.ReadAll(io.LimitReader(f, limit+1))
 	if err == nil && int64(len(data)) > limit {
-		err = tooLarge(limit)
+		err = fmt.Errorf("%w %d KiB", errMore, limit>>10)
 	}
 	return data, err
 }
@@ -117,7 +115,7 @@ func (r *Reader) checked(name string, at report.Pos, hint string, data []byte, e
 	}
 	if pe, ok := errors.AsType[*fs.PathError](err); ok {
 		err = pe.Err
-	} else if _, ok := errors.AsType[tooLarge](err); ok {
+	} else if errors.Is(err, errMore) {
 		p.Rule = "too-large"
 	}
 	p.Message = fmt.Sprintf("read %s: %v", name, err)

@@ -76,9 +76,12 @@ func (a *app) loadSiteAt(at time.Time, names ...string) (*site.Site, error) {
 
 // good says what was found of a site, and returns it where that is not an error.
 func (a *app) good(s *site.Site, found *report.Report) (*site.Site, error) {
-	if found.Err() != nil {
+	if err := found.Err(); err != nil {
 		found.Write(a.err)
-		return nil, cli.ErrInvalid
+		if a.json() {
+			return nil, err
+		}
+		return nil, cli.ErrInvalid // all of it is said
 	}
 	for _, p := range found.Problems {
 		switch p.Severity {

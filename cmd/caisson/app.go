@@ -153,6 +153,14 @@ func (a *app) root() *cobra.Command {
 	}
 	root.SetHelpCommandGroupID(about)
 	root.SetCompletionCommandGroupID(about)
+	root.InitDefaultHelpCmd()
+	toHelp, _, _ := root.Find([]string{"help"}) // it is there
+	toHelp.Args = func(_ *cobra.Command, args []string) error {
+		if _, rest, _ := root.Find(args); len(rest) > 0 { // an error leaves a rest, too
+			return fmt.Errorf("unknown command %q", rest[0])
+		}
+		return nil
+	}
 	a.finish(root)
 	return root
 }

@@ -212,6 +212,25 @@ func TestKeptOverlaysAreVerifiedAgain(t *testing.T) {
 	}
 }
 
+func TestAKeptOverlayIsNotAnOlderOneOfTheNode(t *testing.T) {
+	f := newFleet(t)
+	f.publish(6, "10")
+	older, err := f.Folder.LoadOverlay(f.sync().Generation.Overlay)
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.promote()
+	f.publish(7, "20")
+	found := f.sync()
+	f.promote()
+	if err := f.Folder.SaveOverlay(found.Generation.Overlay, older); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := f.Recall(&found.Generation); refusal.Of(err) != refusal.Rollback {
+		t.Errorf("an older overlay in the place of generation 7: %v", err)
+	}
+}
+
 func TestFrozen(t *testing.T) {
 	f := newFleet(t)
 	f.prove(7, "10")

@@ -3,7 +3,6 @@
 package publish_test
 
 import (
-	"errors"
 	"slices"
 	"strings"
 	"testing"
@@ -15,11 +14,8 @@ import (
 	"github.com/caisson-os/caisson/internal/cli"
 	"github.com/caisson-os/caisson/oci"
 	"github.com/caisson-os/caisson/oci/sign"
-	"github.com/caisson-os/caisson/oci/trust"
-	"github.com/caisson-os/caisson/oci/trust/chain"
 	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/spec/refusal"
-	"github.com/caisson-os/caisson/test/fleettest"
 )
 
 // A fleet:current of a later release is read, and what was left out is said; it is not
@@ -99,27 +95,6 @@ func TestPlanOfALaterRelease(t *testing.T) {
 	must(t, err)
 	if _, err := published.ReadPlan(t.Context(), f.Registry.Source(), "metal-a", "r", spec.Rollout{Plan: digest}); err == nil || !strings.Contains(err.Error(), "laterKey") || cli.HintOf(err) == "" {
 		t.Errorf("%v", err)
-	}
-}
-
-// Keys of a later release count for what this one knows; it writes no next version, which
-// would lose the rest.
-func TestKeysOfALaterRelease(t *testing.T) {
-	r := newRotated(t, "", nil)
-	one, err := spec.Encode(r.Policy.Chain.Newest().Keys)
-	must(t, err)
-	later := trust.Candidate{Document: addLaterKey(one)}
-	bundle, err := sign.SignKeys(r.root, oci.Digest(later.Document), sign.KeysPredicate{Fleet: r.Policy.Fleet, Version: 1, IssuedAt: fleettest.Start})
-	must(t, err)
-	later.Bundles = [][]byte{bundle}
-	r.Policy.Chain, err = chain.First(later)
-	must(t, err)
-	_, err = r.rotate(t.Context(), r.fresh, r.Operator)
-	if refusal.Of(err) != refusal.NeedsAgent || !strings.Contains(err.Error(), "version 1 of the keys has laterKey") || cli.HintOf(err) == "" {
-		t.Errorf("%v", err)
-	}
-	if _, err := r.Registry.Source().Manifest(t.Context(), oci.RepoFleet, trust.KeysTag(2), ""); !errors.Is(err, oci.ErrNotFound) {
-		t.Errorf("version 2 is published: %v", err)
 	}
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package publish_test
+package rotate
 
 import (
 	"crypto"
@@ -8,9 +8,8 @@ import (
 	"strings"
 	"testing"
 
-	. "github.com/caisson-os/caisson/fleet/publish"
+	"github.com/caisson-os/caisson/fleet/publish"
 	"github.com/caisson-os/caisson/fleet/published"
-	"github.com/caisson-os/caisson/fleet/rotate"
 	"github.com/caisson-os/caisson/oci/sign"
 	"github.com/caisson-os/caisson/spec"
 )
@@ -50,21 +49,21 @@ func TestRotateLosesNobody(t *testing.T) {
 			if c.follows {
 				layer = r.Following("1")
 			}
-			o := Options{LayerNamed: true}
+			o := publish.Options{LayerNamed: true}
 			if c.epoch {
 				o.Epoch, o.EpochKey = 1, r.Top
 			}
 			_, err := r.Publish(t.Context(), r.Policy, r.Nodes(layer, "10", "10", "10"), o)
 			must(t, err)
 			if c.lower {
-				must(t, r.goOn(t.Context(), []crypto.Signer{r.Operator, r.fresh}, func(next *published.Policy, rotation *rotate.Rotation) {
+				must(t, r.goOn(t.Context(), []crypto.Signer{r.Operator, r.fresh}, func(next *published.Policy, rotation *Rotation) {
 					operators(false, r.Operator, r.fresh)(next, rotation)
 					next.Threshold = 2
 				}))
 			}
 			version := r.Policy.Chain.Version()
 			by := map[string][]crypto.Signer{"both": {r.Operator, r.fresh}, "other": {r.fresh}}[c.by]
-			err = r.goOn(t.Context(), by, func(next *published.Policy, rotation *rotate.Rotation) {
+			err = r.goOn(t.Context(), by, func(next *published.Policy, rotation *Rotation) {
 				keys := []*ecdsa.PrivateKey{r.fresh}
 				if c.stays {
 					keys = append(keys, r.Operator)

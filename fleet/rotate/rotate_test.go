@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package publish_test
+package rotate
 
 import (
 	"context"
@@ -14,9 +14,9 @@ import (
 
 	"github.com/caisson-os/caisson/builder/release"
 	"github.com/caisson-os/caisson/fleet/hold"
-	. "github.com/caisson-os/caisson/fleet/publish"
+	"github.com/caisson-os/caisson/fleet/publish"
 	"github.com/caisson-os/caisson/fleet/published"
-	"github.com/caisson-os/caisson/fleet/rotate"
+	"github.com/caisson-os/caisson/internal/cli"
 	"github.com/caisson-os/caisson/oci"
 	"github.com/caisson-os/caisson/oci/registry"
 	"github.com/caisson-os/caisson/oci/sign"
@@ -31,9 +31,16 @@ import (
 
 // rotated is a fleet with a chain of keys, on which three nodes have the value 10.
 type rotated struct {
-	*fleet
+	*fleettest.Fleet
 	root  *ecdsa.PrivateKey
 	fresh *ecdsa.PrivateKey // the operator that is to count
+}
+
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
 }
 
 func newKey(t testing.TB) *ecdsa.PrivateKey {
@@ -45,7 +52,7 @@ func newKey(t testing.TB) *ecdsa.PrivateKey {
 
 func newRotated(t *testing.T, at string, l *fleettest.Line) *rotated {
 	t.Helper()
-	r := &rotated{fleet: newFleet(t), root: newKey(t), fresh: newKey(t)}
+	r := &rotated{Fleet: fleettest.New(t), root: newKey(t), fresh: newKey(t)}
 	var err error
 	if at != "" {
 		r.Registry, err = registry.Open(at, registry.Options{PlainHTTP: true})
@@ -53,7 +60,7 @@ func newRotated(t *testing.T, at string, l *fleettest.Line) *rotated {
 	}
 	r.Policy.Root, r.Policy.RootThreshold = []sign.Verifier{sign.VerifierOf(r.root)}, 1
 	one := spec.Keys{APIVersion: spec.APIVersion, Kind: spec.KindKeys, Fleet: r.Policy.Fleet, Version: 1, Roles: r.Policy.Roles(), At: fleettest.Start}
-	c, err := rotate.SignKeys(one, []crypto.Signer{r.root})
+	c, err := SignKeys(one, []crypto.Signer{r.root})
 	must(t, err)
 	r.Policy.Chain, err = chain.First(c)
 	must(t, err)
@@ -61,7 +68,7 @@ func newRotated(t *testing.T, at string, l *fleettest.Line) *rotated {
 	if l != nil {
 		r.Later(l)
 	}
-	must(t, r.Gives(t.Context(), "10", Options{}))
+	must(t, r.Gives(t.Context(), "10", publish.Options{}))
 	r.NewFleet = false
 	return r
 }
@@ -72,7 +79,7 @@ func (r *rotated) rotate(ctx context.Context, by ...crypto.Signer) (*chain.Chain
 	q.Signers = by
 	next := r.Policy
 	next.Operator = []sign.Verifier{sign.VerifierOf(r.fresh)}
-	c, _, err := rotate.Keys(ctx, &q, r.Policy, rotate.Rotation{Next: spec.Keys{Roles: next.Roles(), At: fleettest.Start}, Root: []crypto.Signer{r.root}})
+	c, _, err := Keys(ctx, &q, r.Policy, Rotation{Next: spec.Keys{Roles: next.Roles(), At: fleettest.Start}, Root: []crypto.Signer{r.root}})
 	return c, err
 }
 
@@ -117,16 +124,16 @@ func TestRotate(t *testing.T) {
 				t.Errorf("version %d", c.Version())
 			}
 			// The key that left signs nothing any more; the site's new one goes on.
-			if err := r.Gives(t.Context(), "20", Options{}); err == nil || !strings.Contains(err.Error(), "other keys than version 2") {
+			if err := r.Gives(t.Context(), "20", publish.Options{}); err == nil || !strings.Contains(err.Error(), "other keys than version 2") {
 				t.Errorf("published with the keys of version 1: %v", err)
 			}
 			old := *r.Publisher
 			old.Trust = &published.Policy{Operator: r.Policy.Operator, Threshold: 1}
-			if _, err := old.Refresh(t.Context(), Lists{}); err == nil {
+			if _, err := old.Refresh(t.Context(), publish.Lists{}); err == nil {
 				t.Error("who does not follow the keys signed by those of version 1")
 			}
 			r.Policy.Operator, r.Signers = []sign.Verifier{sign.VerifierOf(r.fresh)}, []crypto.Signer{r.fresh}
-			must(t, r.Gives(t.Context(), "20", Options{}))
+			must(t, r.Gives(t.Context(), "20", publish.Options{}))
 			r.IsGreen(r.Values())
 			current, err := trust.Current(t.Context(), r.Registry.Source(), "")
 			must(t, err)
@@ -167,7 +174,7 @@ func TestRotateRefuses(t *testing.T) {
 		if c.change != nil {
 			c.change(&roles)
 		}
-		_, _, err := rotate.Keys(t.Context(), &q, r.Policy, rotate.Rotation{Next: spec.Keys{Roles: roles, At: fleettest.Start}, Root: c.root})
+		_, _, err := Keys(t.Context(), &q, r.Policy, Rotation{Next: spec.Keys{Roles: roles, At: fleettest.Start}, Root: c.root})
 		if err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: %v", c.name, err)
 		}
@@ -183,7 +190,7 @@ func TestRotateRelease(t *testing.T) {
 	r := newRotated(t, "", nil)
 	layer := r.Layer("1", "", r.Release)
 	must(t, func() error {
-		_, err := r.Publish(t.Context(), r.Policy, r.Nodes(layer.Digest, "10", "10", "10"), Options{LayerNamed: true})
+		_, err := r.Publish(t.Context(), r.Policy, r.Nodes(layer.Digest, "10", "10", "10"), publish.Options{LayerNamed: true})
 		return err
 	}())
 	fresh := newKey(t)
@@ -192,11 +199,49 @@ func TestRotateRelease(t *testing.T) {
 	if err := release.Verify(t.Context(), r.Registry, layer.Digest, next.Release); refusal.Of(err) != refusal.UnknownKey {
 		t.Fatal(err)
 	}
-	_, _, err := rotate.Keys(t.Context(), r.Publisher, r.Policy, rotate.Rotation{Next: spec.Keys{Roles: next.Roles(), At: fleettest.Start}, Root: []crypto.Signer{r.root}, Release: fresh})
+	_, _, err := Keys(t.Context(), r.Publisher, r.Policy, Rotation{Next: spec.Keys{Roles: next.Roles(), At: fleettest.Start}, Root: []crypto.Signer{r.root}, Release: fresh})
 	must(t, err)
 	must(t, release.Verify(t.Context(), r.Registry, layer.Digest, next.Release))
 	must(t, release.Verify(t.Context(), r.Registry, layer.Digest, r.Policy.Release))
 	must(t, r.boots())
+}
+
+// TestRotateEpoch: the epoch that the fleet is at is permitted by a key of the version that is
+// to count, so every node takes what is published, whichever version it knows.
+func TestRotateEpoch(t *testing.T) {
+	r := newRotated(t, "", nil)
+	fresh := newKey(t)
+	must(t, r.Gives(t.Context(), "10", publish.Options{Epoch: 3, EpochKey: r.Top}))
+	must(t, r.boots())
+
+	next := r.Policy
+	next.Epoch = []sign.Verifier{sign.VerifierOf(fresh)}
+	rotation := Rotation{Next: spec.Keys{Roles: next.Roles(), Revoked: []string{sign.VerifierOf(r.Top).ID()}, At: fleettest.Start}, Root: []crypto.Signer{r.root}}
+	for name, key := range map[string]crypto.Signer{"no key": nil, "the key that leaves": r.Top, "an operator": r.Operator} {
+		rotation.Epoch = key
+		if _, _, err := Keys(t.Context(), r.Publisher, r.Policy, rotation); err == nil || cli.HintOf(err) == "" {
+			t.Errorf("%s permits the epoch: %v", name, err)
+		}
+	}
+	rotation.Epoch = fresh
+	c2, _, err := Keys(t.Context(), r.Publisher, r.Policy, rotation)
+	must(t, err)
+	must(t, r.boots())
+
+	// Who knows the new version takes no word of the key that left.
+	candidate, err := trust.Overlay(t.Context(), r.Registry.Source(), []string{"n0"}, "")
+	must(t, err)
+	b := chain.With(spec.Bootstrap{Fleet: r.Policy.Fleet}, c2.Newest().Keys)
+	id := trust.Identity{Node: "n0", MACs: []string{"52:54:00:00:00:00"}}
+	accepted, err := trust.All().Accept(candidate, b, id, trust.Clock{RTC: r.Now}, trust.Known{})
+	must(t, err)
+	if accepted.Floor.Epoch != 3 {
+		t.Errorf("epoch %d", accepted.Floor.Epoch)
+	}
+	b.EpochKeys = sign.PEMs([]sign.Verifier{sign.VerifierOf(newKey(t))})
+	if _, err := trust.All().Accept(candidate, b, id, trust.Clock{RTC: r.Now}, trust.Known{}); refusal.Of(err) == "" {
+		t.Errorf("a node takes the epoch by a key that it does not know: %v", err)
+	}
 }
 
 // TestAWithheldVersion: a publisher does not go on with keys that may be revoked.
@@ -230,20 +275,20 @@ func rotateEverywhere(t *testing.T, more int) {
 		name   string
 		epoch  bool // the fleet is at epoch 1
 		lost   bool // the operator's key of before
-		change func(*rotated) func(*published.Policy, *rotate.Rotation)
+		change func(*rotated) func(*published.Policy, *Rotation)
 	}{
-		{"operator", false, false, func(r *rotated) func(*published.Policy, *rotate.Rotation) { return operators(false, r.fresh) }},
-		{"operator-lost", false, true, func(r *rotated) func(*published.Policy, *rotate.Rotation) { return operators(false, r.fresh) }},
-		{"operator-revoked", true, true, func(r *rotated) func(*published.Policy, *rotate.Rotation) { return operators(true, r.fresh) }},
-		{"release", false, false, func(r *rotated) func(*published.Policy, *rotate.Rotation) {
+		{"operator", false, false, func(r *rotated) func(*published.Policy, *Rotation) { return operators(false, r.fresh) }},
+		{"operator-lost", false, true, func(r *rotated) func(*published.Policy, *Rotation) { return operators(false, r.fresh) }},
+		{"operator-revoked", true, true, func(r *rotated) func(*published.Policy, *Rotation) { return operators(true, r.fresh) }},
+		{"release", false, false, func(r *rotated) func(*published.Policy, *Rotation) {
 			key := newKey(t)
-			return func(next *published.Policy, rotation *rotate.Rotation) {
+			return func(next *published.Policy, rotation *Rotation) {
 				next.Release, rotation.Release = []sign.Verifier{sign.VerifierOf(key)}, key
 			}
 		}},
-		{"release-and-epoch-revoked", true, true, func(r *rotated) func(*published.Policy, *rotate.Rotation) {
+		{"release-and-epoch-revoked", true, true, func(r *rotated) func(*published.Policy, *Rotation) {
 			key, top := newKey(t), newKey(t)
-			return func(next *published.Policy, rotation *rotate.Rotation) {
+			return func(next *published.Policy, rotation *Rotation) {
 				for _, k := range slices.Concat(next.Release, next.Epoch) {
 					if id := k.ID(); id != sign.VerifierOf(key).ID() && id != sign.VerifierOf(top).ID() {
 						rotation.Next.Revoked = append(rotation.Next.Revoked, id)
@@ -322,7 +367,7 @@ func (r *rotated) mixed(l *fleettest.Line, epoch bool) (old string) {
 	r.T.Helper()
 	old, second := r.Following("1"), r.Following("2")
 	for i, layer := range []string{old, second} {
-		value, o := fmt.Sprint(20+i), Options{LayerNamed: true}
+		value, o := fmt.Sprint(20+i), publish.Options{LayerNamed: true}
 		if epoch && i == 0 {
 			o.Epoch, o.EpochKey = 1, r.Top
 		}
@@ -353,10 +398,31 @@ func TestRevokeWhatHasLeft(t *testing.T) {
 	q.Signers = []crypto.Signer{r.fresh}
 	next := spec.Keys{Roles: now.Roles(), Revoked: []string{sign.VerifierOf(r.Operator).ID()}, At: fleettest.Start}
 	for range 2 { // the second time it is there
-		c, _, err := rotate.Keys(t.Context(), &q, r.Policy, rotate.Rotation{Next: next, Root: []crypto.Signer{r.root}})
+		c, _, err := Keys(t.Context(), &q, r.Policy, Rotation{Next: next, Root: []crypto.Signer{r.root}})
 		must(t, err)
 		if newest := c.Newest().Keys; newest.Version != 3 || len(newest.Revoked) != 1 {
 			t.Errorf("version %d revokes %q", newest.Version, newest.Revoked)
 		}
+	}
+}
+
+// Keys of a later release count for what this one knows; it writes no next version, which
+// would lose the rest.
+func TestKeysOfALaterRelease(t *testing.T) {
+	r := newRotated(t, "", nil)
+	one, err := spec.Encode(r.Policy.Chain.Newest().Keys)
+	must(t, err)
+	later := trust.Candidate{Document: slices.Concat(one[:len(one)-1], []byte(`,"laterKey":7}`))}
+	bundle, err := sign.SignKeys(r.root, oci.Digest(later.Document), sign.KeysPredicate{Fleet: r.Policy.Fleet, Version: 1, IssuedAt: fleettest.Start})
+	must(t, err)
+	later.Bundles = [][]byte{bundle}
+	r.Policy.Chain, err = chain.First(later)
+	must(t, err)
+	_, err = r.rotate(t.Context(), r.fresh, r.Operator)
+	if refusal.Of(err) != refusal.NeedsAgent || !strings.Contains(err.Error(), "version 1 of the keys has laterKey") || cli.HintOf(err) == "" {
+		t.Errorf("%v", err)
+	}
+	if _, err := r.Registry.Source().Manifest(t.Context(), oci.RepoFleet, trust.KeysTag(2), ""); !errors.Is(err, oci.ErrNotFound) {
+		t.Errorf("version 2 is published: %v", err)
 	}
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package publish_test
+package rotate
 
 import (
 	"context"
@@ -14,9 +14,8 @@ import (
 
 	"github.com/caisson-os/caisson/builder/release"
 	"github.com/caisson-os/caisson/fleet/hold"
-	. "github.com/caisson-os/caisson/fleet/publish"
+	"github.com/caisson-os/caisson/fleet/publish"
 	"github.com/caisson-os/caisson/fleet/published"
-	"github.com/caisson-os/caisson/fleet/rotate"
 	"github.com/caisson-os/caisson/oci"
 	"github.com/caisson-os/caisson/oci/sign"
 	"github.com/caisson-os/caisson/spec"
@@ -26,19 +25,19 @@ import (
 
 // goOn makes a version of the keys count that change makes of the present one, and the site and
 // the signers follow it.
-func (r *rotated) goOn(ctx context.Context, by []crypto.Signer, change func(*published.Policy, *rotate.Rotation)) error {
+func (r *rotated) goOn(ctx context.Context, by []crypto.Signer, change func(*published.Policy, *Rotation)) error {
 	r.T.Helper()
 	now, err := r.Follow(ctx, r.Policy, false)
 	if err != nil {
 		return err
 	}
 	next := now
-	rotation := rotate.Rotation{Root: []crypto.Signer{r.root}, Next: spec.Keys{Revoked: slices.Clone(now.Chain.Newest().Keys.Revoked), At: fleettest.Start}}
+	rotation := Rotation{Root: []crypto.Signer{r.root}, Next: spec.Keys{Revoked: slices.Clone(now.Chain.Newest().Keys.Revoked), At: fleettest.Start}}
 	change(&next, &rotation)
 	rotation.Next.Roles = next.Roles()
 	q := *r.Publisher
 	q.Signers = by
-	c, _, err := rotate.Keys(ctx, &q, r.Policy, rotation)
+	c, _, err := Keys(ctx, &q, r.Policy, rotation)
 	if err == nil {
 		next.Chain = c
 		r.Policy = next
@@ -48,8 +47,8 @@ func (r *rotated) goOn(ctx context.Context, by []crypto.Signer, change func(*pub
 
 // operators makes operators count in the next version; those that leave are revoked where
 // that is said.
-func operators(revoke bool, keys ...*ecdsa.PrivateKey) func(*published.Policy, *rotate.Rotation) {
-	return func(next *published.Policy, rotation *rotate.Rotation) {
+func operators(revoke bool, keys ...*ecdsa.PrivateKey) func(*published.Policy, *Rotation) {
+	return func(next *published.Policy, rotation *Rotation) {
 		was := next.Operator
 		next.Operator = nil
 		for _, k := range keys {
@@ -88,7 +87,7 @@ func TestRollbackAcrossRotations(t *testing.T) {
 	give := func(layer, value string) {
 		t.Helper()
 		r.Now = r.Now.Add(time.Minute)
-		_, err := r.Publish(t.Context(), r.Policy, r.Nodes(layer, value, value, value), Options{LayerNamed: true})
+		_, err := r.Publish(t.Context(), r.Policy, r.Nodes(layer, value, value, value), publish.Options{LayerNamed: true})
 		must(t, err)
 	}
 	give(first, "20")
@@ -109,7 +108,7 @@ func TestRollbackAcrossRotations(t *testing.T) {
 	r.Signers = []crypto.Signer{operator}
 	for i, fresh := range releases { // of the operators, then of releases twice
 		again := newKey(t)
-		must(t, r.goOn(t.Context(), []crypto.Signer{again}, func(next *published.Policy, rotation *rotate.Rotation) {
+		must(t, r.goOn(t.Context(), []crypto.Signer{again}, func(next *published.Policy, rotation *Rotation) {
 			operators(false, again)(next, rotation)
 			next.Release, rotation.Release = []sign.Verifier{sign.VerifierOf(fresh)}, fresh
 		}))
@@ -141,7 +140,7 @@ func TestRevokedSignNothingForGood(t *testing.T) {
 	r := newRotated(t, "", nil)
 	layer := r.Following("1")
 	given := map[string]string{}
-	res, err := r.Publish(t.Context(), r.Policy, r.Nodes(layer, "20", "20", "20"), Options{LayerNamed: true})
+	res, err := r.Publish(t.Context(), r.Policy, r.Nodes(layer, "20", "20", "20"), publish.Options{LayerNamed: true})
 	must(t, err)
 	for _, n := range res.Published {
 		given[n.Node] = n.Overlay
@@ -176,12 +175,12 @@ func TestRevokedSignNothingForGood(t *testing.T) {
 // one of them was revoked.
 func TestRevokedOneOfTwo(t *testing.T) {
 	r := newRotated(t, "", nil)
-	both := func(next *published.Policy, rotation *rotate.Rotation) {
+	both := func(next *published.Policy, rotation *Rotation) {
 		operators(false, r.Operator, r.fresh)(next, rotation)
 	}
 	r.Signers = []crypto.Signer{r.Operator, r.fresh}
 	must(t, r.goOn(t.Context(), r.Signers, both))
-	must(t, r.Gives(t.Context(), "20", Options{}))
+	must(t, r.Gives(t.Context(), "20", publish.Options{}))
 	third := newKey(t)
 	must(t, r.goOn(t.Context(), []crypto.Signer{third, r.fresh}, operators(true, r.fresh, third)))
 	r.Signers = []crypto.Signer{third}
@@ -208,7 +207,7 @@ func TestRotateAfterOneThatWasCut(t *testing.T) {
 		must(t, r.Memory.Set(place, seen))
 		r.Signers = []crypto.Signer{key}
 	}
-	must(t, r.goOn(t.Context(), r.Signers, func(*published.Policy, *rotate.Rotation) {})) // of version 1, which is two behind
+	must(t, r.goOn(t.Context(), r.Signers, func(*published.Policy, *Rotation) {})) // of version 1, which is two behind
 	r.IsGreen(r.Values())
 }
 
@@ -219,25 +218,21 @@ func TestAThiefsCurrentIsNotTakenUp(t *testing.T) {
 	bad := "sha256:" + strings.Repeat("a", 64)
 	must(t, r.goOn(t.Context(), []crypto.Signer{r.fresh}, operators(true, r.fresh)))
 	thief := r.Publisher
-	r.Publisher = &Publisher{Reader: published.Reader{Registry: thief.Registry, Signers: []crypto.Signer{r.fresh}, Now: r.Now.Add(time.Minute), Say: t.Logf, Trust: &r.Policy, Memory: thief.Memory}}
-	_, err := r.Refresh(t.Context(), Lists{Unseen: true, Reject: []string{bad}})
+	r.Publisher = &publish.Publisher{Reader: published.Reader{Registry: thief.Registry, Signers: []crypto.Signer{r.fresh}, Now: r.Now.Add(time.Minute), Say: t.Logf, Trust: &r.Policy, Memory: thief.Memory}}
+	_, err := r.Refresh(t.Context(), publish.Lists{Unseen: true, Reject: []string{bad}})
 	must(t, err)
 	x, err := r.Index()
 	must(t, err)
 	forger := *thief // with the key that was revoked
 	forger.Now = r.Now.Add(time.Hour)
-	_, err = PutFleet(&forger, t.Context(), "metal-a", Statement(encoded(t, spec.Fleet{APIVersion: spec.APIVersion, Kind: spec.KindFleet, Fleet: "metal-a",
-		Minimum: spec.Floor{Epoch: x.Epoch, Generation: 1}, KeysVersion: 1}), []string{"current"}, oci.TypeFleet, sign.PredicateFleet, FreshFor))
+	raw, err := spec.Encode(spec.Fleet{APIVersion: spec.APIVersion, Kind: spec.KindFleet, Fleet: "metal-a", Minimum: spec.Floor{Epoch: x.Epoch, Generation: 1}, KeysVersion: 1})
+	must(t, err)
+	bundle, err := sign.SignFleet(r.Operator, oci.Digest(raw), sign.PredicateFleet, sign.FleetPredicate{Fleet: "metal-a", IssuedAt: forger.Now, Expires: forger.Now.Add(time.Hour)})
+	must(t, err)
+	_, err = forger.PutSigned(t.Context(), oci.TypeFleet, raw, []string{"current"}, bundle)
 	must(t, err)
 	r.Now = forger.Now.Add(time.Minute)
-	if err := r.goOn(t.Context(), r.Signers, func(*published.Policy, *rotate.Rotation) {}); !refusal.OfKeys(err) {
+	if err := r.goOn(t.Context(), r.Signers, func(*published.Policy, *Rotation) {}); !refusal.OfKeys(err) {
 		t.Errorf("taken up: %v", err)
 	}
-}
-
-func encoded(t testing.TB, doc any) []byte {
-	t.Helper()
-	raw, err := spec.Encode(doc)
-	must(t, err)
-	return raw
 }

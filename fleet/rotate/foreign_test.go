@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package publish_test
+package rotate
 
 import (
 	"crypto"
@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/caisson-os/caisson/fleet/hold"
-	. "github.com/caisson-os/caisson/fleet/publish"
+	"github.com/caisson-os/caisson/fleet/publish"
 	"github.com/caisson-os/caisson/fleet/published"
 )
 
@@ -19,23 +19,23 @@ import (
 func TestBetweenTheftAndRevocation(t *testing.T) {
 	for what, between := range map[string]func(r *rotated, layer string) error{
 		"nothing": func(*rotated, string) error { return nil },
-		"refresh": func(r *rotated, _ string) error { _, err := r.Refresh(t.Context(), Lists{}); return err },
+		"refresh": func(r *rotated, _ string) error { _, err := r.Refresh(t.Context(), publish.Lists{}); return err },
 		"publish": func(r *rotated, layer string) error {
-			_, err := r.Publish(t.Context(), r.Policy, r.Nodes(layer, "30", "30", "30"), Options{LayerNamed: true})
+			_, err := r.Publish(t.Context(), r.Policy, r.Nodes(layer, "30", "30", "30"), publish.Options{LayerNamed: true})
 			return err
 		},
 		"freeze of one": func(r *rotated, _ string) error {
-			_, err := hold.Freeze(t.Context(), r.Publisher, hold.Order{Nodes: []string{r.Nodes("", "1")[0].Name}, By: By{Author: "eve", Reason: "why"}})
+			_, err := hold.Freeze(t.Context(), r.Publisher, hold.Order{Nodes: []string{r.Nodes("", "1")[0].Name}, By: publish.By{Author: "eve", Reason: "why"}})
 			if err == nil {
 				_, err = hold.Forward(t.Context(), r.Publisher, hold.Order{All: true})
 			}
 			return err
 		},
 		"publish, and refresh": func(r *rotated, layer string) error {
-			_, err := r.Publish(t.Context(), r.Policy, r.Nodes(layer, "30", "30", "30"), Options{LayerNamed: true})
+			_, err := r.Publish(t.Context(), r.Policy, r.Nodes(layer, "30", "30", "30"), publish.Options{LayerNamed: true})
 			if err == nil {
 				r.Now = r.Now.Add(time.Minute)
-				_, err = r.Refresh(t.Context(), Lists{})
+				_, err = r.Refresh(t.Context(), publish.Lists{})
 			}
 			return err
 		},
@@ -43,11 +43,11 @@ func TestBetweenTheftAndRevocation(t *testing.T) {
 		t.Run(what, func(t *testing.T) {
 			r := newRotated(t, "", nil)
 			layer := r.Following("1")
-			give := func(p *Publisher, value string) {
+			give := func(p *publish.Publisher, value string) {
 				t.Helper()
 				r.Now = r.Now.Add(time.Minute)
 				p.Now = r.Now
-				_, err := p.Publish(t.Context(), r.Policy, r.Nodes(layer, value, value, value), Options{LayerNamed: true})
+				_, err := p.Publish(t.Context(), r.Policy, r.Nodes(layer, value, value, value), publish.Options{LayerNamed: true})
 				must(t, err)
 			}
 			give(r.Publisher, "20")
@@ -80,7 +80,7 @@ func TestSignedAgainByAStolenKey(t *testing.T) {
 	give := func(value string) {
 		t.Helper()
 		r.Now = r.Now.Add(time.Minute)
-		_, err := r.Publish(t.Context(), r.Policy, r.Nodes(layer, value, value, value), Options{LayerNamed: true})
+		_, err := r.Publish(t.Context(), r.Policy, r.Nodes(layer, value, value, value), publish.Options{LayerNamed: true})
 		must(t, err)
 	}
 	give("20")
@@ -91,7 +91,7 @@ func TestSignedAgainByAStolenKey(t *testing.T) {
 	for range 11 { // overlays are signed again in the last third of their month
 		r.Now = r.Now.Add(48 * time.Hour)
 		other.Now = r.Now
-		_, err = other.Refresh(t.Context(), Lists{})
+		_, err = other.Refresh(t.Context(), publish.Lists{})
 		must(t, err)
 	}
 	r.Now = r.Now.Add(time.Minute)

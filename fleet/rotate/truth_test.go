@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package publish_test
+package rotate
 
 import (
 	"crypto"
@@ -13,9 +13,8 @@ import (
 	"time"
 
 	"github.com/caisson-os/caisson/fleet/hold"
-	. "github.com/caisson-os/caisson/fleet/publish"
+	"github.com/caisson-os/caisson/fleet/publish"
 	"github.com/caisson-os/caisson/fleet/published"
-	"github.com/caisson-os/caisson/fleet/rotate"
 	"github.com/caisson-os/caisson/oci/sign"
 	"github.com/caisson-os/caisson/oci/trust"
 	"github.com/caisson-os/caisson/oci/trust/chain"
@@ -62,7 +61,7 @@ func newWorld(t *testing.T, seed uint64) *world {
 			w.layers[m.name] = now
 		}
 	}
-	o := Options{LayerNamed: true}
+	o := publish.Options{LayerNamed: true}
 	if w.flip(3) {
 		o.Epoch, o.EpochKey = 1, w.Top
 	}
@@ -90,14 +89,14 @@ func (w *world) goesOn() {
 	w.T.Helper()
 	_, err := hold.Forward(w.T.Context(), w.Publisher, hold.Order{All: true})
 	must(w.T, err)
-	must(w.T, w.publishAll(Options{}))
+	must(w.T, w.publishAll(publish.Options{}))
 }
 
 // publishAll gives each node that is not held another value.
-func (w *world) publishAll(o Options) error {
+func (w *world) publishAll(o publish.Options) error {
 	w.Now = w.Now.Add(time.Minute)
 	w.value++
-	var nodes []Node
+	var nodes []publish.Node
 	for i, m := range w.machines {
 		values := []string{"", "", ""}
 		values[i] = fmt.Sprint(w.value)
@@ -109,9 +108,9 @@ func (w *world) publishAll(o Options) error {
 }
 
 // draw makes up a rotation, and who signs.
-func (w *world) draw() (next published.Policy, r rotate.Rotation, by []crypto.Signer) {
+func (w *world) draw() (next published.Policy, r Rotation, by []crypto.Signer) {
 	next = w.Policy
-	r = rotate.Rotation{Root: []crypto.Signer{w.roots[len(w.roots)-1]}, Known: w.reports(), Next: spec.Keys{At: fleettest.Start, Revoked: slices.Clone(w.Policy.Chain.Newest().Keys.Revoked)}}
+	r = Rotation{Root: []crypto.Signer{w.roots[len(w.roots)-1]}, Known: w.reports(), Next: spec.Keys{At: fleettest.Start, Revoked: slices.Clone(w.Policy.Chain.Newest().Keys.Revoked)}}
 	free := slices.DeleteFunc(append([]*ecdsa.PrivateKey{newKey(w.T)}, w.pool...), func(k *ecdsa.PrivateKey) bool {
 		return slices.Contains(r.Next.Revoked, sign.VerifierOf(k).ID())
 	})
@@ -195,10 +194,10 @@ func (w *world) reports() map[string]*spec.KeysKnown {
 	return known
 }
 
-func (w *world) do(next published.Policy, r rotate.Rotation, by []crypto.Signer, dry bool) (*chain.Chain, error) {
+func (w *world) do(next published.Policy, r Rotation, by []crypto.Signer, dry bool) (*chain.Chain, error) {
 	q := *w.Publisher
 	q.Signers, q.Dry = by, dry
-	c, _, err := rotate.Keys(w.T.Context(), &q, w.Policy, r)
+	c, _, err := Keys(w.T.Context(), &q, w.Policy, r)
 	return c, err
 }
 
@@ -366,7 +365,7 @@ func tellsTheTruth(t *testing.T, seed uint64) string {
 	}
 	w.take(next, c, by)
 	lost := w.lose(before, versions)
-	must(t, w.publishAll(Options{}))
+	must(t, w.publishAll(publish.Options{}))
 	lost = append(lost, w.lose(before, versions)...)
 	w.goesOn() // what is held gets nothing new before the hold ends
 	lost = append(lost, w.lose(before, versions)...)

@@ -3,9 +3,9 @@
 // Package rotate has other keys of a fleet count.
 //
 // A version of the keys counts for a node that has walked to it. So [Keys] signs anew, by the next
-// version's keys, all that nodes have or may go back to, and gives the version out last. It
-// publishes by package publish, as every change of a fleet; what a site says of keys, and where they
-// are read from, is that of package policy.
+// version's keys, all that nodes have or may go back to, before it gives the version out. It writes
+// by package publish, as every change of a fleet does; what a site says of keys, and where they
+// are read from, is up to package policy, which imports it.
 package rotate
 
 import (

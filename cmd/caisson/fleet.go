@@ -72,10 +72,8 @@ func (a *app) fleetSlotsCommand() *cobra.Command {
 	var at asking
 	c := verb("fleet slots", func(c *cobra.Command, _ []string) error {
 		var s server.Slots
-		if err := at.Get(c.Context(), "/v1/slots", &s); err != nil {
-			return err
-		}
-		return a.print(s, nil)
+		err := at.Get(c.Context(), "/v1/slots", &s)
+		return a.print(s, err)
 	})
 	at.flags(c.Flags())
 	var reason string
@@ -176,25 +174,23 @@ func (a *app) fleetAudit(ctx context.Context, at *asking, against string) error 
 	case err != nil:
 		return err
 	}
-	out := audited{Rows: rows}
-	return a.show(out, func() {
-		for _, r := range out.Rows {
+	return a.show(audited{rows}, func() {
+		for _, r := range rows {
 			cli.Printf(a.out, "%d\t%s\t%s\t%s\t%s\t%s\n", r.Seq, r.At.Format("2006-01-02 15:04:05"), r.Who, r.Act, r.About, r.Said)
 		}
 	})
 }
 
 // actsAfter asks for one answer's rows.
-func actsAfter(ctx context.Context, at *asking, seq int64) ([]audit.Row, error) {
+func actsAfter(ctx context.Context, at *asking, seq int64) (rows []audit.Row, err error) {
 	text, err := at.Do(ctx, http.MethodGet, "/v1/acts?after="+strconv.FormatInt(seq, 10), "")
 	if err != nil {
 		return nil, err
 	}
-	rows, err := audit.Read(text)
-	if err != nil {
-		return nil, fmt.Errorf("audit log: %w", err)
+	if rows, err = audit.Read(text); err != nil {
+		err = fmt.Errorf("audit log: %w", err)
 	}
-	return rows, nil
+	return rows, err
 }
 
 func (a *app) fleetStatusCommand() *cobra.Command {

@@ -185,8 +185,8 @@ func (x *chosen) of(s *site.Site) ([]string, error) {
 		if why := s.Fleet().WhyLeftOut(name); why != "" {
 			return nil, cli.Usage("it keeps what is published for it until that is settled", "the node %s is left out: %s", name, why)
 		}
-		if !s.Fleet().Has(name) {
-			return nil, cli.Usage("'caisson explain' names the nearest ones", "the site has no node %q", name)
+		if _, err := s.Fleet().Node(name); err != nil {
+			return nil, err
 		}
 	}
 	return names, nil

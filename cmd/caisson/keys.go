@@ -35,13 +35,10 @@ func (a *app) keysGenerateCommand() *cobra.Command {
 	c := verb("keys generate", func(_ *cobra.Command, args []string) error {
 		if boot {
 			info, err := keys.MakeBoot(keys.PairName(args[0]), &pass, now())
-			if err != nil {
-				return err
-			}
-			if !info.Encrypted {
+			if err == nil && !info.Encrypted {
 				a.say("%s is not encrypted: who has the file can sign for these machines", info.Private)
 			}
-			return a.print(info, nil)
+			return a.print(info, err)
 		}
 		key, err := sign.Generate()
 		if err != nil {
@@ -86,13 +83,10 @@ func (a *app) keysShowCommand() *cobra.Command {
 // pair writes both halves of a key, and says what was written.
 func (a *app) pair(key *ecdsa.PrivateKey, name string, pass *keys.Passphrase) error {
 	info, err := keys.MakePair(key, keys.PairName(name), pass)
-	if err != nil {
-		return err
-	}
-	if !info.Encrypted {
+	if err == nil && !info.Encrypted {
 		a.say("%s is not encrypted: with CAISSON_PASSPHRASE set 'caisson keys import %s NAME' makes a pair that is", info.Private, info.Private)
 	}
-	return a.print(info, nil)
+	return a.print(info, err)
 }
 
 func (a *app) keysEnrollImageCommand() *cobra.Command {
@@ -100,14 +94,11 @@ func (a *app) keysEnrollImageCommand() *cobra.Command {
 	var out string
 	c := verb("keys enroll-image", func(c *cobra.Command, _ []string) error {
 		result, err := k.Enroll(c.Context(), out, now())
-		if err != nil {
-			return err
-		}
-		if len(k.DB) == 1 {
+		if err == nil && len(k.DB) == 1 {
 			a.say("db has what %s holds and no more: cards whose firmware the vendor signed are not started; keep the vendor's "+
 				"by a second --db", k.DB[0])
 		}
-		return a.print(result, nil)
+		return a.print(result, err)
 	})
 	c.Flags().StringVar(&k.PK, "pk", "", "`NAME` of the pair that becomes PK: NAME.key and NAME.crt")
 	c.Flags().StringVar(&k.KEK, "kek", "", "`NAME` of the pair that becomes KEK")
@@ -223,7 +214,6 @@ func (r *rotating) run(ctx context.Context, a *app, names []string) error {
 
 func (a *app) keysPlanCommand() *cobra.Command {
 	r := rotating{looks: true}
-	var service asking
 	c := verb("keys plan", func(c *cobra.Command, args []string) error {
 		p, err := r.open(a, args)
 		if err != nil {
@@ -233,7 +223,7 @@ func (a *app) keysPlanCommand() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		if err := service.Hear(c.Context(), out.Hear); err != nil {
+		if err := r.service.Hear(c.Context(), out.Hear); err != nil {
 			return err
 		}
 		return cmp.Or(a.show(out, func() {
@@ -244,9 +234,8 @@ func (a *app) keysPlanCommand() *cobra.Command {
 			}
 		}), drift(out.Due()))
 	})
-	f := c.Flags()
-	service.flags(f)
-	r.looking(a, f, toSite)
+	r.service.flags(c.Flags())
+	r.looking(a, c.Flags(), toSite)
 	return c
 }
 
@@ -310,10 +299,8 @@ func (a *app) rescueCommand() *cobra.Command {
 }
 
 func (r *rescuing) run(ctx context.Context, a *app, names []string, node string) error {
-	if r.file != "" {
-		if err := cli.Writable("--out", r.file); err != nil {
-			return err
-		}
+	if err := cli.Writable("--out", r.file); err != nil {
+		return err
 	}
 	doc, err := r.Document(node, now())
 	if err != nil {

@@ -240,10 +240,8 @@ func (a *app) bootstrapCommand() *cobra.Command {
 	var reach access
 	var from, out string
 	c := verb("bootstrap", func(c *cobra.Command, names []string) error {
-		if out != "" {
-			if err := cli.Writable("--out", out); err != nil {
-				return err
-			}
+		if err := cli.Writable("--out", out); err != nil {
+			return err
 		}
 		s, err := a.loadSite(names...)
 		if err != nil {
@@ -342,9 +340,9 @@ func (a *app) image(ctx context.Context, f imageFlags, names []string) error {
 	if err != nil {
 		return err
 	}
-	node, known := s.Fleet().Get(f.node)
-	if f.node != "" && !known {
-		return cli.Usage("'caisson explain' names the nearest ones", "the site has no node %q", f.node)
+	node, err := s.Fleet().Node(f.node)
+	if f.node != "" && err != nil {
+		return err
 	}
 	if f.node != "" && s.HasLayer() {
 		f.arch = cmp.Or(f.arch, s.Layer().Arch(node))

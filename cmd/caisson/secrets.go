@@ -19,7 +19,6 @@ import (
 	"github.com/caisson-os/caisson/internal/plain"
 	"github.com/caisson-os/caisson/oci/keys"
 	"github.com/caisson-os/caisson/spec/site"
-	"github.com/caisson-os/caisson/spec/site/inventory"
 )
 
 // opening are the flags that say what opens a site's secrets.
@@ -131,8 +130,8 @@ func (a *app) secretsAcceptCommand() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		if !s.Fleet().Has(node) {
-			return cli.Usage(inventory.DidYouMean(node, s.Nodes()), "the site has no node %q", node)
+		if _, err := s.Fleet().Node(node); err != nil {
+			return err
 		}
 		r, err := seal.ReadRecipients(s.Dir())
 		if err != nil {

@@ -137,13 +137,10 @@ func (a *app) explainCommand() *cobra.Command {
 			return a.against(s, node, other)
 		}
 		e, err := s.Explain(node, set)
-		if err != nil {
-			return err
-		}
-		if !e.Known && len(set) == 0 && len(s.Nodes()) > 0 {
+		if err == nil && !e.Known && len(set) == 0 && len(s.Nodes()) > 0 {
 			a.say("warning: the site has no node %q: this is what it would get; %s", node, inventory.DidYouMean(node, s.Nodes()))
 		}
-		return a.print(e, nil)
+		return a.print(e, err)
 	})
 	c.Flags().StringVar(&node, "node", "", "the node's name")
 	c.Flags().StringVar(&node, "host", "", "the same as --node")
@@ -228,8 +225,8 @@ func (a *app) operationsCommand() *cobra.Command {
 // against prints in what a node differs from another one.
 func (a *app) against(s *site.Site, node, other string) error {
 	for _, name := range []string{node, other} {
-		if !s.Fleet().Has(name) {
-			return cli.Usage(inventory.DidYouMean(name, s.Nodes()), "the site has no node %q", name)
+		if _, err := s.Fleet().Node(name); err != nil {
+			return err
 		}
 	}
 	found, err := s.Against(node, other)

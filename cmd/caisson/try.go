@@ -436,8 +436,5 @@ func (a *app) bisect(ctx context.Context, f bisectFlags, names []string) error {
 	said := false
 	n.Tell = func(box *sandbox.Box) { said = said || a.sayEmulated(box) != nil }
 	r, err := n.Find(ctx, culprit.Question{Good: f.good, Bad: f.bad, Cache: f.try.build.cache, Most: f.most}, a.say)
-	if err != nil {
-		return cli.Full(err, n.Box.Dir)
-	}
-	return a.print(r, nil)
+	return a.print(r, cli.Full(err, n.Box.Dir))
 }

@@ -322,9 +322,11 @@ func (c *Console) Mute() {
 }
 
 // Writable refuses the name of a file that cannot be written, or holds a private key: a verb asks before it works for
-// minutes on what belongs there.
+// minutes on what belongs there. None is no file.
 func Writable(flag, name string) error {
 	switch info, err := os.Stat(name); {
+	case name == "":
+		return nil
 	case err == nil && info.IsDir():
 		return Usage("name a file in it", "%s: %s is a directory", flag, name)
 	case err == nil && !info.Mode().IsRegular():

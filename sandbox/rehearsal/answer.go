@@ -177,10 +177,8 @@ func (x *Stating) Open(w *preview.Preview) (err error) {
 	if x.File == "" && !x.Push {
 		return nil
 	}
-	if x.File != "" {
-		if err := cli.Writable("--statement", x.File); err != nil {
-			return err
-		}
+	if err := cli.Writable("--statement", x.File); err != nil {
+		return err
 	}
 	if found := keys.Beside(w.Site.Trust().Attestation); x.Attest == "" && len(found) > 0 {
 		x.Attest = found[0]

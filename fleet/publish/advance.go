@@ -72,7 +72,7 @@ func (r *Run) step(ctx context.Context, name string, by By, step *Step) (err err
 			return err
 		}
 	}
-	x := r.Following()
+	x := r.following()
 	x.Root.Rollouts = withRollout(x.Root.Rollouts, name, step.Row)
 	r.Begin(strings.TrimSpace(published.VerbRollout+name+" "+step.What),
 		By{Author: by.Author, Reason: cmp.Or(step.Why, by.Reason), Commit: by.Commit}, x)
@@ -115,7 +115,7 @@ func (r *Run) step(ctx context.Context, name string, by By, step *Step) (err err
 
 // repair takes up a publish that was cut, and changes nothing else.
 func (r *Run) repair(ctx context.Context) error {
-	r.Begin(published.VerbMend, By{Reason: "a publish was cut"}, r.Following())
+	r.Begin(published.VerbMend, By{Reason: "a publish was cut"}, r.following())
 	r.Plan.Rows = true
 	if err := r.repairTags(ctx); err != nil {
 		return err

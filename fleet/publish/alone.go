@@ -30,7 +30,6 @@ type Run struct {
 
 	torn  map[string]bool // nodes whose tag a publish that was cut has moved, see adoptMoves
 	batch *registry.Batch
-	after func() error // is called once it is written; nil is nothing
 
 	mu       sync.Mutex // of what is known of layers
 	read     map[string]release.Layer
@@ -49,7 +48,7 @@ func (p *Publisher) Change(ctx context.Context, verb string, by By, plan func(co
 		if err := r.mayChange(); err != nil {
 			return err
 		}
-		r.Begin(verb, by, r.Following())
+		r.Begin(verb, by, r.following())
 		if err := plan(ctx, r); err != nil {
 			return err
 		}
@@ -64,10 +63,10 @@ func (p *Publisher) Change(ctx context.Context, verb string, by By, plan func(co
 			touched[line.Node] = true
 		}
 		r.Result.Unchanged += r.Plan.Index.Len() - len(touched)
-		if err := r.Write(ctx, r.State.Policy); err != nil || r.after == nil || p.Dry {
+		if err := r.Write(ctx, r.State.Policy); err != nil || r.Plan.written == nil || p.Dry {
 			return err
 		}
-		return r.after()
+		return r.Plan.written()
 	})
 }
 

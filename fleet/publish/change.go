@@ -54,7 +54,7 @@ func (r *Run) Refresh(ctx context.Context, lists Lists) error {
 	}
 	x := r.Next()
 	if r.Reserved() {
-		x = r.Following()
+		x = r.following()
 	}
 	if len(rows) == 0 && r.Reserved() {
 		return r.Publisher.Unpublished() // the first publish was cut: there is nothing to go back to
@@ -181,8 +181,8 @@ func (r *Run) RenewKept(ctx context.Context, names []string, fresh func(node str
 	return todo, err
 }
 
-// Following returns a copy of the index to change, of the next generation.
-func (r *Run) Following() *index.Index {
+// following returns a copy of the index to change, of the next generation.
+func (r *Run) following() *index.Index {
 	x := r.Next()
 	x.Root.Generation = max(x.Root.Generation, r.State.Seen.Reserved) + 1
 	return x

@@ -54,7 +54,7 @@ func (r *Run) retire(ctx context.Context, names []string) error {
 		return unknown
 	}
 	r.Result.Left = plain.Names(maps.Keys(bound))
-	r.after = func() error {
+	r.Plan.written = func() error {
 		for _, name := range r.Result.Left {
 			r.dropAliases(ctx, name, bound[name], nil)
 			if err := r.Publisher.Registry.Untag(ctx, oci.RepoNode, name); err != nil {

@@ -138,6 +138,7 @@ type Plan struct {
 	first     func(context.Context) error // as in [Options]
 	announced func(context.Context) error // as in [Step]
 	placed    func()                      // as in [Step]
+	written   func() error                // is called at the end of a change; nil is nothing
 }
 
 // describe returns the index's note of a change.

@@ -13,6 +13,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os/exec"
+	"regexp"
 	"strings"
 	"time"
 
@@ -86,6 +87,9 @@ func (c *Cluster) Secret(ctx context.Context, ref site.SecretRef) ([]byte, error
 	return cluster.SecretValue(out, ref.Key)
 }
 
+// klog is a line in which kubectl's library complains, once a try: what kubectl says itself is the error.
+var klog = regexp.MustCompile(`(?m)^[EWI]\d{4} .*\n`)
+
 // get has kubectl get something as JSON; what is its name in an error, and the hint is for
 // when the API server refuses.
 func (c *Cluster) get(ctx context.Context, what, hint string, args ...string) ([]byte, error) {
@@ -102,7 +106,11 @@ func (c *Cluster) get(ctx context.Context, what, hint string, args ...string) ([
 	var failed *exec.ExitError
 	switch {
 	case errors.As(err, &failed):
-		return nil, cli.WithHint(fmt.Errorf("read %s with %s: %s", what, c.Program, strings.TrimSpace(string(failed.Stderr))), hint)
+		said := strings.TrimSpace(klog.ReplaceAllString(string(failed.Stderr), ""))
+		if !strings.Contains(said, "from server") && !strings.Contains(said, "server doesn't have") {
+			hint = "--context and --namespace say which cluster is asked"
+		}
+		return nil, cli.WithHint(fmt.Errorf("read %s with %s: %s", what, c.Program, said), hint)
 	case err != nil:
 		return nil, cli.WithHint(fmt.Errorf("read %s: %w", what, err), "kubectl reads them: --kubectl says where it is")
 	}

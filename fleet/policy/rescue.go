@@ -56,9 +56,13 @@ func (r Rescue) Document(node string, at time.Time) (doc spec.Rescue, err error)
 			return doc, cli.Usage("the public half is in the file whose name ends in .pub", "%s is a private key", name)
 		}
 		for line := range strings.Lines(string(data)) {
-			if line = strings.TrimSpace(line); line != "" && line[0] != '#' {
-				doc.SSHKeys = append(doc.SSHKeys, line)
+			if line = strings.TrimSpace(line); line == "" || line[0] == '#' {
+				continue
 			}
+			if problem := rescue.KeyProblem(line); problem != "" {
+				return doc, cli.Usage("as in the file id_ed25519.pub of ssh-keygen", "--ssh-key %s: %s", name, problem)
+			}
+			doc.SSHKeys = append(doc.SSHKeys, line)
 		}
 	}
 	return doc, nil

@@ -138,7 +138,7 @@ func isSound(d *decision) error {
 			len(r.SSHKeys), spec.MaxRescueKeys)
 	}
 	for _, line := range r.SSHKeys {
-		if problem := keyProblem(line); problem != "" {
+		if problem := KeyProblem(line); problem != "" {
 			return refusal.New(refusal.Rescue, "ssh key %.80q: %s", line, problem)
 		}
 	}
@@ -146,8 +146,8 @@ func isSound(d *decision) error {
 		"a reason of %d bytes; it needs one, of at most %d", len(r.Reason), spec.MaxRescueReason)
 }
 
-// keyProblem returns what is wrong with a line that the node puts options before.
-func keyProblem(line string) string {
+// KeyProblem returns what is wrong with a line that the node puts options before.
+func KeyProblem(line string) string {
 	if problem := rules.SSHKeyProblem(line); problem != "" {
 		return problem
 	}

@@ -26,7 +26,7 @@ import (
 	"github.com/caisson-os/caisson/spec"
 )
 
-// Order is an operator's: which nodes, why, how long.
+// Order says which nodes an operator holds, why and for how long.
 type Order struct {
 	publish.By
 	Nodes []string

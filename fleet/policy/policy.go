@@ -110,11 +110,20 @@ func Names(files []string) (map[string]string, error) {
 func Versions(s *site.Site) (p published.Policy, err error) {
 	p.Fleet = s.Name()
 	if name := s.Trust().Chain; name != "" {
-		if p.Chain, err = chain.ReadFile(name); err != nil {
-			err = cli.WithHint(err, "put back the last version of the file, from version control or from who publishes")
-		}
+		p.Chain, err = chain.ReadFile(name)
 	}
-	return p, err
+	return p, unreadVersions(err)
+}
+
+// unreadVersions says what helps where the versions of the keys cannot be read.
+func unreadVersions(err error) error {
+	switch {
+	case err == nil || refusal.Of(err) == refusal.NeedsAgent: // the file is right, and of a later release
+		return err
+	case errors.Is(err, fs.ErrPermission):
+		return cli.WithHint(err, readable)
+	}
+	return cli.WithHint(err, "put back the last version of the file, from version control or from who publishes")
 }
 
 // Release returns what a site says about layers alone, and [Versions] also where its release
@@ -184,6 +193,8 @@ func read(s *site.Site) (byRole map[string][]sign.Verifier, problems []report.Pr
 	return byRole, problems
 }
 
+const readable = "let this user read it: a public key is no secret"
+
 // unread is the problem of a key file that cannot be read.
 func unread(s *site.Site, role string, f site.File, named bool, err error) report.Problem {
 	p := report.Problem{At: f.At, Path: f.Path, Severity: report.Error, Rule: "key", Message: err.Error(),
@@ -200,7 +211,7 @@ func unread(s *site.Site, role string, f site.File, named bool, err error) repor
 			p.Severity, p.Message = report.Warning, "the site names no "+role+" key, and "+f.Name+" is not there"
 		}
 	case errors.Is(err, fs.ErrPermission):
-		p.Hint = "let this user read it: a public key is no secret"
+		p.Hint = readable
 	default:
 		p.Hint = cmp.Or(cli.HintOf(err), p.Hint)
 	}

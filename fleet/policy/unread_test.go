@@ -8,6 +8,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/caisson-os/caisson/internal/cli"
+	"github.com/caisson-os/caisson/spec/refusal"
 	"github.com/caisson-os/caisson/spec/site"
 )
 
@@ -20,6 +22,16 @@ func TestUnreadKey(t *testing.T) {
 		p := unread(nil, site.Operator, site.File{Name: "keys/operator.pub"}, true, err)
 		if !strings.Contains(p.Hint, want) || p.Message != err.Error() {
 			t.Errorf("%v: %+v", err, p)
+		}
+	}
+	// So it is of the file of their versions; one of a later release is not to be put back.
+	for err, want := range map[error]string{
+		fmt.Errorf("open caisson.keys: %w", fs.ErrPermission): readable,
+		refusal.New(refusal.Malformed, "caisson.keys: cut"):   "put back the last version of the file",
+		refusal.New(refusal.NeedsAgent, "it needs more"):      "boot a layer whose agent knows it",
+	} {
+		if got := cli.HintOf(unreadVersions(err)); !strings.HasPrefix(got, want) {
+			t.Errorf("%v: hint %q", err, got)
 		}
 	}
 }

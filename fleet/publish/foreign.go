@@ -17,8 +17,8 @@ import (
 	"github.com/caisson-os/caisson/spec/refusal"
 )
 
-// restsOn finds out what a run rests on, and returns what is remembered of that. It is what is
-// published, where all of it is this publisher's or was there before it came.
+// restsOn finds out what a run rests on, and returns what is remembered of that. It rests on what is
+// published where all of that is this publisher's or was there before it came, else on nothing.
 func (r *Run) restsOn() published.Own {
 	seen, known := r.Publisher.Memory.At(r.Publisher.Registry.Ref().String())
 	switch x := r.State.Index; {

@@ -18,8 +18,8 @@ import (
 
 // adoptMoves finds the nodes whose tag a publish that was cut has moved. Where that was a
 // rollout's, their rows say from now on what it gave them: its next step goes on with
-// the wave or with the way back, and moves none of them once more. It changes the view,
-// and so what is written next, be that cut as well.
+// the wave or with the way back, and moves none of them once more. It changes the
+// state of the run, and so what is written next, be that cut as well.
 func (r *Run) adoptMoves(ctx context.Context) error {
 	v := r.State
 	if v.Index == nil || !v.Index.Root.Reserved {

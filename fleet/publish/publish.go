@@ -16,7 +16,7 @@
 //  3. the verb fills in a plan: rows that change, and a piece of work for each node that gets
 //     a signature, with what it had;
 //  4. repairTags adds what puts right a publish that was cut;
-//  5. write (write.go) signs, asks the nodes' own decision about each, and pushes. A dry run ends
+//  5. Write (write.go) signs, asks the nodes' own decision about each, and pushes. A dry run ends
 //     before the first write, with a key that is made for it (rehearse.go).
 //
 // Before anything is pushed it goes through trust.Accept, the node's own decision: what nodes would

@@ -122,7 +122,7 @@ func (w *Work) before() *spec.Content {
 	return w.Was.Content()
 }
 
-// Plan lists the writes of one run: a verb fills it in, and write carries it out.
+// Plan lists the writes of one run: a verb fills it in, and [Run.Write] carries it out.
 type Plan struct {
 	Index  *index.Index // rows that change without a signature are set already
 	Todo   []Work
@@ -150,8 +150,10 @@ func (c *Plan) describe(now time.Time) *spec.FleetChange {
 // Write signs and pushes, in the order that the package comment promises.
 func (r *Run) Write(ctx context.Context, policy published.Policy) error {
 	p, v, c := r.Publisher, r.State, r.Plan
-	if err := r.keepsAll(); err != nil {
-		return err
+	if v.Current != nil {
+		if err := KeepsAll("fleet:current", v.Current.LeftOut); err != nil {
+			return err
+		}
 	}
 	if c.first != nil && !p.Dry {
 		if err := c.first(ctx); err != nil {
@@ -252,7 +254,7 @@ func (r *Run) remember(mine published.Own, stamp, current published.Stamp) error
 // takesNew reports whether a node takes the new generation.
 func takesNew(w Work) bool { return !w.resigned }
 
-// count counts the nodes of which is holds.
+// count counts the work of which is reports true.
 func count(todo []Work, is func(Work) bool) (n int) {
 	for _, w := range todo {
 		if is(w) {

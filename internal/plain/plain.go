@@ -7,7 +7,8 @@
 //
 // It is the only place with this rule. Code that prints for people goes through it,
 // internal/cli for both programs; JSON is for programs and is not filtered. [Nearest] guesses
-// which known word an author meant, for hints: what it finds is offered, never taken.
+// which known word an author meant, for hints: what it finds is offered, never taken; [ParseSpan]
+// reads spans of time as people write them.
 // It imports the standard library only; everything may import it.
 package plain
 
@@ -139,7 +140,7 @@ func Duration(d time.Duration) string {
 	return text
 }
 
-// LongestSpan is how far away the end of a hold or of signatures may be.
+// LongestSpan is the longest that [ParseSpan] takes.
 const LongestSpan = 10 * 366 * 24 * time.Hour
 
 // ParseSpan reads 7d and what time.ParseDuration reads.

@@ -139,6 +139,9 @@ func TestStandardTemplates(t *testing.T) {
 	for _, m := range regexp.MustCompile(`(?m)^metadata: {name: (.+)}\nspec:\n  version: "(.+)"$`).FindAllSubmatch(all, -1) {
 		standard = append(standard, fmt.Sprintf("%s@%s", m[1], m[2]))
 	}
+	if n := len(regexp.MustCompile(`(?m)^metadata:`).FindAll(all, -1)); n == 0 || n != len(standard) {
+		t.Errorf("%d templates, of which %d names are read", n, len(standard))
+	}
 	for _, name := range standard {
 		if len(templateRuns[name]) == 0 {
 			t.Errorf("no test runs %s", name)

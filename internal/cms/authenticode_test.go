@@ -31,7 +31,7 @@ func program(t *testing.T) []byte {
 // has one signature, and the same program has the same.
 func TestAuthenticodeSigned(t *testing.T) {
 	require.Tool(t, "osslsigncode")
-	key, certificate := certified.Key(t, "boot")
+	key, certificate := certified.Authority(t, "boot")
 	dir := t.TempDir()
 	ca := filepath.Join(dir, "ca")
 	if err := os.WriteFile(ca, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: certificate.Raw}), 0o600); err != nil {
@@ -75,7 +75,7 @@ func TestAuthenticodeSigned(t *testing.T) {
 // TestImageDigestInMemory: firmware hashes a signed kernel in memory, with zeros behind it, as the log of a real
 // one says (fleet/attest/testdata/ovmf.log): all but as many bytes at the end as the signatures have.
 func TestImageDigestInMemory(t *testing.T) {
-	key, certificate := certified.Key(t, "boot")
+	key, certificate := certified.Authority(t, "boot")
 	bare := program(t)
 	signed, err := SignImage(bare, key, certificate)
 	if err != nil {
@@ -106,7 +106,7 @@ func TestImageDigestInMemory(t *testing.T) {
 
 // TestDamaged: a file that is not a whole program is refused.
 func TestDamaged(t *testing.T) {
-	key, certificate := certified.Key(t, "boot")
+	key, certificate := certified.Authority(t, "boot")
 	bare := program(t)
 	entry := int(binary.LittleEndian.Uint32(bare[headerAt:])) + signaturesAt
 	for what, change := range map[string]func(b []byte) []byte{

@@ -21,8 +21,8 @@ import (
 // TestVerify: a program is started that somebody signed whom the firmware knows, or to whom such a one
 // leads by certificates that the signature brings, and no other.
 func TestVerify(t *testing.T) {
-	key, ours := certified.Key(t, "boot")
-	otherKey, other := certified.Key(t, "boot")
+	key, ours := certified.Authority(t, "boot")
+	otherKey, other := certified.Authority(t, "boot")
 	signer, below := certified.By(t, key, ours, "signer")
 	middleKey, middle := certified.By(t, key, ours, "middle")
 	lowerKey, lower := certified.By(t, middleKey, middle, "lower")
@@ -105,7 +105,7 @@ func TestVerify(t *testing.T) {
 // TestOpenOfAnotherType: what the key signed as something else does not count, neither as it is nor where the
 // type that is not signed is changed.
 func TestOpenOfAnotherType(t *testing.T) {
-	key, ours := certified.Key(t, "boot")
+	key, ours := certified.Authority(t, "boot")
 	other := slices.Clone(oidIndirect)
 	other[len(other)-1]++
 	content, err := indirect(make([]byte, 32))
@@ -136,7 +136,7 @@ func TestOpenOfAnotherType(t *testing.T) {
 
 // FuzzVerify: whatever a program is, only what was signed is taken.
 func FuzzVerify(f *testing.F) {
-	key, ours := certified.Key(f, "boot")
+	key, ours := certified.Authority(f, "boot")
 	bare := ukitest.Stub(8)
 	signed, err := SignImage(bare, key, ours)
 	if err != nil {

@@ -9,30 +9,41 @@ import (
 	"crypto/rsa"
 	"crypto/x509"
 	"crypto/x509/pkix"
-	"math/big"
 	"testing"
 	"time"
 )
 
-// Key makes a key, and the certificate that it signed for itself.
+// Key makes a key, and the certificate that it signed for itself, as a boot key has it.
 func Key(t testing.TB, name string) (*rsa.PrivateKey, *x509.Certificate) {
 	t.Helper()
-	return By(t, nil, nil, name)
+	return certify(t, nil, nil, &x509.Certificate{Subject: pkix.Name{CommonName: name}, KeyUsage: x509.KeyUsageDigitalSignature,
+		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageCodeSigning}})
 }
 
-// By makes a key, and the certificate that an authority signed for it.
+// Authority makes a key that may sign certificates, and the one that it signed for itself.
+func Authority(t testing.TB, name string) (*rsa.PrivateKey, *x509.Certificate) {
+	t.Helper()
+	return certify(t, nil, nil, &x509.Certificate{Subject: pkix.Name{CommonName: name}, IsCA: true,
+		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageCodeSigning}})
+}
+
+// By makes a key that may sign certificates, and the one that an authority signed for it.
 func By(t testing.TB, signer *rsa.PrivateKey, authority *x509.Certificate, name string) (*rsa.PrivateKey, *x509.Certificate) {
+	t.Helper()
+	return certify(t, signer, authority, &x509.Certificate{Subject: pkix.Name{CommonName: name}, IsCA: true})
+}
+
+func certify(t testing.TB, signer *rsa.PrivateKey, authority, is *x509.Certificate) (*rsa.PrivateKey, *x509.Certificate) {
 	t.Helper()
 	key, err := rsa.GenerateKey(rand.Reader, 2048)
 	if err != nil {
 		t.Fatal(err)
 	}
-	is := &x509.Certificate{SerialNumber: big.NewInt(8), Subject: pkix.Name{CommonName: name}, NotBefore: time.Unix(0, 0), NotAfter: time.Unix(1<<33, 0),
-		IsCA: true, BasicConstraintsValid: true}
 	if signer == nil {
-		signer, authority, is.ExtKeyUsage = key, is, []x509.ExtKeyUsage{x509.ExtKeyUsageCodeSigning}
+		signer, authority = key, is
 	}
-	der, err := x509.CreateCertificate(rand.Reader, is, authority, key.Public(), signer)
+	is.NotBefore, is.NotAfter, is.BasicConstraintsValid = time.Unix(0, 0), time.Unix(1<<33, 0), true
+	der, err := x509.CreateCertificate(rand.Reader, is, authority, key.Public(), signer) // its number is random
 	if err != nil {
 		t.Fatal(err)
 	}

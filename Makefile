@@ -12,7 +12,7 @@ ATONCE   ?= $(shell expr 2 '*' $$(nproc))
 ARCHES   ?= amd64 arm64
 
 # Packages whose tests take longest begin first, else one of them is left alone at the end.
-LONGEST  = ./builder ./test/undone ./packaging/deb ./cmd/caisson-agent ./bootagent/items ./bootagent/node ./fleet/publish ./cmd/caisson ./fleet/rollout ./fleet/hub
+LONGEST  = ./builder ./test/undone ./packaging/deb ./cmd/caisson-agent ./bootagent/items ./bootagent/node ./fleet/publish ./fleet/rotate ./cmd/caisson ./fleet/rollout ./fleet/hub
 
 # Where goroutines of ours share something, or those of tests do.
 RACED    = $(addprefix ./internal/,httpserver machine ownfiles safepath stall verity) \

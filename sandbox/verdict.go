@@ -179,7 +179,7 @@ func (b *Box) Check(ctx context.Context, command string) (c Check, err error) {
 	return c, err
 }
 
-// Fetched is how many bytes the machine has fetched from the registry.
+// Fetched is how many bytes the machine has fetched from the registry, by requests that have ended.
 func (b *Box) Fetched() int64 { return b.fetched.Load() }
 
 // Probe asks the machine over its network, where it was opened with what is kept.

@@ -369,6 +369,9 @@ func (a *app) fleetReplace(ctx context.Context, x *replacing, files []string, no
 			}
 		}
 		if err := change.Save(); err != nil {
+			if takes {
+				err = cli.WithHint(fmt.Errorf("the key is accepted, the files are not all written: %w", err), "run this again")
+			}
 			return err
 		}
 	}

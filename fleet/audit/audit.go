@@ -40,8 +40,8 @@ type Row struct {
 	At    time.Time `json:"at"`  // in whole seconds, UTC
 	Who   string    `json:"who"` // name of a token, or of a person and the provider
 	Act   Act       `json:"act"`
-	About string    `json:"about"` // node, or what was taken
-	Said  string    `json:"said"`  // key, reason
+	About string    `json:"about"` // node, or what was taken; of a login the subject, or a token's role
+	Said  string    `json:"said"`  // key, reason; of a login the groups, or the address
 	After string    `json:"after"` // sum of the row before, "" for the first one
 	Sum   string    `json:"sum"`   // of this one
 }

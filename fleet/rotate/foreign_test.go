@@ -42,7 +42,7 @@ func TestBetweenTheftAndRevocation(t *testing.T) {
 	} {
 		t.Run(what, func(t *testing.T) {
 			r := newRotated(t, "", nil)
-			layer := r.Following("1")
+			layer := r.following("1")
 			give := func(p *publish.Publisher, value string) {
 				t.Helper()
 				r.Now = r.Now.Add(time.Minute)
@@ -76,7 +76,7 @@ func TestBetweenTheftAndRevocation(t *testing.T) {
 // another publisher's refresh does, counts as foreign: under its number a thief may have changed it.
 func TestSignedAgainByAStolenKey(t *testing.T) {
 	r := newRotated(t, "", nil)
-	layer := r.Following("1")
+	layer := r.following("1")
 	give := func(value string) {
 		t.Helper()
 		r.Now = r.Now.Add(time.Minute)

@@ -47,7 +47,7 @@ func TestRotateLosesNobody(t *testing.T) {
 			r := newRotated(t, "", nil)
 			layer := r.Layer("1", "", r.Release).Digest
 			if c.follows {
-				layer = r.Following("1")
+				layer = r.following("1")
 			}
 			o := publish.Options{LayerNamed: true}
 			if c.epoch {

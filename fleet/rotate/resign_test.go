@@ -66,14 +66,14 @@ func operators(revoke bool, keys ...*ecdsa.PrivateKey) func(*published.Policy, *
 	}
 }
 
-// Following returns a layer whose agent follows the keys.
-func (r *rotated) Following(version string) string {
+// following returns a layer whose agent follows the keys.
+func (r *rotated) following(version string) string {
 	r.T.Helper()
 	return r.LayerAs(spec.Layer{APIVersion: spec.APIVersion, Kind: spec.KindLayer, Fleet: "metal-a", Version: version, Arch: "amd64",
 		Features: []string{spec.KeyChainFeature}, Images: []spec.Image{}}, r.Release).Digest
 }
 
-// rollsBack rolls the nodes back to a generation, and returns what n0 had in it.
+// rollsBack rolls the nodes back to a generation.
 func (r *rotated) rollsBack(to string) error {
 	_, err := hold.Rollback(r.T.Context(), r.Publisher, hold.Order{All: true}, to)
 	return err
@@ -83,7 +83,7 @@ func (r *rotated) rollsBack(to string) error {
 // they name and that earlier release keys signed.
 func TestRollbackAcrossRotations(t *testing.T) {
 	r := newRotated(t, "", nil)
-	first, second := r.Following("1"), r.Following("2")
+	first, second := r.following("1"), r.following("2")
 	give := func(layer, value string) {
 		t.Helper()
 		r.Now = r.Now.Add(time.Minute)
@@ -138,7 +138,7 @@ func TestRollbackAcrossRotations(t *testing.T) {
 // it before. Nodes go back to what the index says that they had.
 func TestRevokedSignNothingForGood(t *testing.T) {
 	r := newRotated(t, "", nil)
-	layer := r.Following("1")
+	layer := r.following("1")
 	given := map[string]string{}
 	res, err := r.Publish(t.Context(), r.Policy, r.Nodes(layer, "20", "20", "20"), publish.Options{LayerNamed: true})
 	must(t, err)

@@ -365,7 +365,7 @@ func rotateEverywhere(t *testing.T, more int) {
 // frozen at it, and n2 pinned to it.
 func (r *rotated) mixed(l *fleettest.Line, epoch bool) (old string) {
 	r.T.Helper()
-	old, second := r.Following("1"), r.Following("2")
+	old, second := r.following("1"), r.following("2")
 	for i, layer := range []string{old, second} {
 		value, o := fmt.Sprint(20+i), publish.Options{LayerNamed: true}
 		if epoch && i == 0 {

@@ -52,7 +52,7 @@ func newWorld(t *testing.T, seed uint64) *world {
 	t.Helper()
 	w := &world{rotated: newRotated(t, "", nil), rng: rand.New(rand.NewPCG(seed, 1)), layers: map[string]string{}, value: 10}
 	w.pool, w.releases, w.epochs, w.roots = []*ecdsa.PrivateKey{w.Operator, w.fresh, newKey(t)}, []*ecdsa.PrivateKey{w.Release}, []*ecdsa.PrivateKey{w.Top}, []*ecdsa.PrivateKey{w.root}
-	old, now := w.Layer("1", "", w.Release).Digest, w.Following("2")
+	old, now := w.Layer("1", "", w.Release).Digest, w.following("2")
 	all := w.flip(2) // a fleet of today
 	for i := range 3 {
 		m := machine{name: fmt.Sprintf("n%d", i), follows: all || w.flip(2), chained: !w.flip(4), told: w.flip(2), disk: w.flip(2)}

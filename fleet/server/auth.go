@@ -161,7 +161,7 @@ func (s *Server) login(w http.ResponseWriter, req *http.Request) {
 			return
 		}
 	}
-	if who.Role != people.Nobody { // a token that nobody has is no one's act
+	if who.Role != people.Nobody { // what nobody has is nobody's act
 		if !s.limits.act("shown " + who.Name) {
 			s.show(w, req, http.StatusTooManyRequests, login, s.loginForm(req.PostFormValue("to"), "This token came too often: wait a minute."))
 			return

@@ -97,8 +97,8 @@ func TestLinks(t *testing.T) {
 	}
 }
 
-// TestComparisons: each thing that the README says for and against another tool, and each tool, has a link
-// to where that is shown.
+// TestComparisons: each reason that the README gives against another tool has a link to where that is shown,
+// and so has what it says for it.
 func TestComparisons(t *testing.T) {
 	_, table, _ := strings.Cut(pages(t)["README.md"], "\n| instead |")
 	table, _, _ = strings.Cut(table, "\n\n")

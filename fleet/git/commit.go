@@ -4,6 +4,7 @@ package git
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -102,7 +103,7 @@ func (r *Repository) fetch(ctx context.Context, what string) error {
 		return fmt.Errorf("%s: %w: %s", r.URL, ErrGone, failed.Said)
 	}
 	if err != nil {
-		return cli.WithHint(fmt.Errorf("%s: %w", r.URL, err), "git reads ~/.netrc and the keys of ssh, and asks nothing")
+		return cli.WithHint(fmt.Errorf("%s: %w", r.URL, err), cmp.Or(cli.HintOf(err), "git reads ~/.netrc and the keys of ssh, and asks nothing"))
 	}
 	if r.size() > r.Limits.Bytes {
 		return r.tooLarge()

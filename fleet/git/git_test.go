@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/caisson-os/caisson/internal/cli"
 	"github.com/caisson-os/caisson/test/gittest"
 	"github.com/caisson-os/caisson/test/require"
 )
@@ -145,6 +146,17 @@ func TestRewrittenHistory(t *testing.T) {
 	}
 	if list, err := r.Between(t.Context(), old, fresh, []string{"a"}); err != nil || len(list) != 1 || list[0].ID != fresh {
 		t.Errorf("%+v, %v", list, err)
+	}
+}
+
+// TestNoProgram: where git is not installed, the hint is to install it.
+func TestNoProgram(t *testing.T) {
+	g := gittest.New(t)
+	g.Commit("one", map[string]string{"a/x": "1"})
+	r := open(t, g.URL, Limits{})
+	t.Setenv("PATH", t.TempDir())
+	if _, err := r.Follow(t.Context(), "heads/main"); err == nil || cli.HintOf(err) != "install git" {
+		t.Errorf("%v, hint %q", err, cli.HintOf(err))
 	}
 }
 

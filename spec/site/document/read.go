@@ -62,7 +62,8 @@ func Read(c *shape.Checker, cluster *Cluster, fsys fs.FS, names []string) *Reade
 		r.Tree = &tree.Value{Kind: tree.Mapping} // a part of a site, looked at alone
 	}
 	if r.Tree == nil && c.Report.Err() == nil {
-		c.Report.Add(report.Problem{Severity: report.Error, Rule: "form", Message: "nothing but nodes was given", Hint: formHint})
+		c.Report.Add(report.Problem{File: strings.Join(names, " "), Severity: report.Error, Rule: "form",
+			Message: "nothing but nodes was given", Hint: formHint})
 	}
 	return r
 }

@@ -116,7 +116,8 @@ func (t *Target) Check(wipe bool) (err error) {
 	if err := d.Close(); err != nil {
 		return err
 	}
-	switch _, err := f.vacant(w); {
+	_, err = f.vacant(w)
+	switch {
 	case err == nil, wipe && !errors.Is(err, ErrUnreadable):
 		return nil
 	case errors.Is(err, ErrUnreadable):

@@ -119,6 +119,9 @@ func dispatch(ctx context.Context, a *app, args []string) error {
 			return c.run(ctx, a, args[1:])
 		}
 	}
+	if len(args) == 2 && args[0] == "help" {
+		args = []string{args[1], "--help"}
+	}
 	if len(args) == 0 || args[0] == "help" || args[0] == "--help" || args[0] == "-h" {
 		help(a.out)
 		return nil

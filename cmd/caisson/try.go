@@ -137,13 +137,10 @@ func (a *app) try(ctx context.Context, f tryFlags, names []string) (err error) {
 	}
 	defer func() { err = errors.Join(err, box.Close()) }()
 	_ = a.sayEmulated(box) // the result has it
-	switch road := box.Road(); road {
-	case "kernel":
-		if o.Disk && s.Bootstrap().NewStateDisk == nil {
-			a.say("the machine is given its kernel: firmware starts a disk only where the layer has systemd-boot-efi (conf.apt.packages)")
-		}
-	default:
+	if road := box.Road(); road != "kernel" {
 		a.say("firmware (UEFI) starts the loader from the machine's %s", road)
+	} else if o.Disk && s.Bootstrap().NewStateDisk == nil {
+		a.say("the machine is given its kernel: firmware starts a disk only where the layer has systemd-boot-efi (conf.apt.packages)")
 	}
 	q := sandbox.Questions{Checks: f.checks, Within: f.timeout, Quote: func(said string) {
 		if !a.json() {

@@ -48,16 +48,14 @@ func (s *Server) takeReport(w http.ResponseWriter, req *http.Request) {
 	}
 	defer give()
 	r, err := s.o.Hub.Open(raw)
-	if err != nil {
-		s.failed(w, err)
+	if s.failed(w, err) {
 		return
 	}
 	if !s.limits.report(client(req), s.o.Hub.Owner(r.Key), r.Node) {
 		s.tooMany(w, "reports")
 		return
 	}
-	if err := s.o.Hub.Take(req.Context(), r, raw, place(req)); err != nil {
-		s.failed(w, err)
+	if s.failed(w, s.o.Hub.Take(req.Context(), r, raw, place(req))) {
 		return
 	}
 	if s.o.Hub.Owner(r.Key) != "" { // it counts for a node
@@ -121,8 +119,7 @@ func (s *Server) takeHint(w http.ResponseWriter, req *http.Request) {
 		s.fail(w, http.StatusBadRequest, "malformed", "%v", err)
 		return
 	}
-	if err := s.o.Hub.Hint(hint, address(req)); err != nil {
-		s.failed(w, err)
+	if s.failed(w, s.o.Hub.Hint(hint, address(req))) {
 		return
 	}
 	w.WriteHeader(http.StatusNoContent)
@@ -130,8 +127,7 @@ func (s *Server) takeHint(w http.ResponseWriter, req *http.Request) {
 
 func (s *Server) getNode(w http.ResponseWriter, req *http.Request) {
 	n, err := s.o.Node(req.Context(), req.PathValue("node"))
-	if err != nil {
-		s.failed(w, err)
+	if s.failed(w, err) {
 		return
 	}
 	s.answer(w, http.StatusOK, n)
@@ -210,8 +206,7 @@ func (s *Server) told(w http.ResponseWriter, req *http.Request, code, must strin
 		s.fail(w, http.StatusBadRequest, code, "the body of the request must %s", must)
 		return
 	}
-	if err := do(text); err != nil {
-		s.failed(w, err)
+	if s.failed(w, do(text)) {
 		return
 	}
 	w.WriteHeader(http.StatusNoContent)
@@ -258,8 +253,7 @@ func (s *Server) lock(w http.ResponseWriter, req *http.Request, act string) {
 	if act == "steady-state" {
 		do = s.o.Hub.FreeSlot
 	}
-	if err := do(req.Context(), r.Client.Group, r.Client.ID, proof); err != nil {
-		s.failed(w, err)
+	if s.failed(w, do(req.Context(), r.Client.Group, r.Client.ID, proof)) {
 		return
 	}
 	s.answer(w, http.StatusOK, map[string]string{})

@@ -154,21 +154,21 @@ func (s *Server) login(w http.ResponseWriter, req *http.Request) {
 		http.Redirect(w, req, "/", http.StatusSeeOther)
 		return
 	}
-	who, act := s.o.Tokens.Find(token), audit.Login
-	if !who.Role.May(people.Reader) {
-		if act = audit.Denied; token != "" && !s.limits.guess(client(req)) {
-			s.fail(w, http.StatusTooManyRequests, "rate", "too many wrong tokens from this address")
-			return
-		}
+	who := s.o.Tokens.Find(token)
+	may := who.Role.May(people.Reader)
+	if !may && token != "" && !s.limits.guess(client(req)) {
+		s.fail(w, http.StatusTooManyRequests, "rate", "too many wrong tokens from this address")
+		return
 	}
 	if who.Role != people.Nobody { // what nobody has is nobody's act
 		if !s.limits.act("shown " + who.Name) {
 			s.show(w, req, http.StatusTooManyRequests, login, s.loginForm(req.PostFormValue("to"), "This token came too often: wait a minute."))
 			return
 		}
+		act := map[bool]audit.Act{true: audit.Login, false: audit.Denied}[may]
 		logins{s}.note(req, who.Name, act, string(who.Role), "from "+address(req))
 	}
-	if act == audit.Denied {
+	if !may {
 		s.show(w, req, http.StatusForbidden, login, s.loginForm(req.PostFormValue("to"), "This token is not known here, or is none for readers."))
 		return
 	}

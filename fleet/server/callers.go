@@ -122,9 +122,8 @@ func (l logins) personToken(w http.ResponseWriter, req *http.Request) {
 		l.s.tooMany(w, "tokens")
 		return
 	}
-	if err := l.s.o.Hub.Act(req.Context(), who.Name, audit.Token, string(who.Role),
-		"until "+who.Until.UTC().Format(time.RFC3339)); err != nil {
-		l.s.failed(w, err)
+	if l.s.failed(w, l.s.o.Hub.Act(req.Context(), who.Name, audit.Token, string(who.Role),
+		"until "+who.Until.UTC().Format(time.RFC3339))) {
 		return
 	}
 	token := l.s.sessions.Add(people.Session{Person: &who, Login: who.Login, Until: who.Until})
@@ -139,8 +138,7 @@ func (s *Server) getActs(w http.ResponseWriter, req *http.Request) {
 		return
 	}
 	rows, err := s.o.Hub.Log().Acts(req.Context(), after, audit.AtOnce)
-	if err != nil {
-		s.failed(w, err)
+	if s.failed(w, err) {
 		return
 	}
 	w.Header().Set("Content-Type", "application/jsonl")

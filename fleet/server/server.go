@@ -273,12 +273,13 @@ func (s *Server) answer(w http.ResponseWriter, status int, doc any) {
 	_, _ = w.Write(append(text, '\n')) // the client is gone
 }
 
-// failed answers an error of the hub.
-func (s *Server) failed(w http.ResponseWriter, err error) {
+// failed answers an error of the hub, and reports whether there is one.
+func (s *Server) failed(w http.ResponseWriter, err error) bool {
 	var refused *hub.RefusedError
 	var slot *hub.SlotError
 	var other *attest.NotOffered
 	switch {
+	case err == nil:
 	case errors.As(err, &other):
 		s.fail(w, http.StatusConflict, "refused", "%v", other)
 	case errors.As(err, &refused):
@@ -297,6 +298,7 @@ func (s *Server) failed(w http.ResponseWriter, err error) {
 		s.o.Say("%v", err)
 		s.fail(w, http.StatusServiceUnavailable, "service", "the service could not do it, and its log says why")
 	}
+	return err != nil
 }
 
 // body reads a request's body up to a limit.

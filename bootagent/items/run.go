@@ -12,6 +12,7 @@ import (
 	"github.com/caisson-os/caisson/bootagent/items/item"
 	"github.com/caisson-os/caisson/bootagent/sense/uptime"
 	"github.com/caisson-os/caisson/internal/fault"
+	"github.com/caisson-os/caisson/internal/plain"
 	"github.com/caisson-os/caisson/spec"
 )
 
@@ -121,10 +122,7 @@ func (r *run) judged(n int, drift []spec.Drift) []spec.Drift {
 		return drift
 	}
 	if len(r.failed[n]) > 0 {
-		still := map[string]bool{}
-		for _, d := range drift {
-			still[d.Key] = true
-		}
+		still := plain.Map(drift, func(d spec.Drift) (string, bool) { return d.Key, true })
 		for _, d := range r.failed[n] {
 			if still[d.Key] {
 				r.guard.Undone(d)

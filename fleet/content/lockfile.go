@@ -16,6 +16,7 @@ import (
 
 	"github.com/caisson-os/caisson/internal/cli"
 	"github.com/caisson-os/caisson/internal/durable"
+	"github.com/caisson-os/caisson/internal/fault"
 	"github.com/caisson-os/caisson/internal/ownfiles"
 	"github.com/caisson-os/caisson/internal/plain"
 	"github.com/caisson-os/caisson/spec"
@@ -48,10 +49,7 @@ func ReadLock(name string) (*service.Lock, error) {
 		return nil, err
 	}
 	l, err := service.ParseLock(data)
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", name, err)
-	}
-	return l, nil
+	return l, fault.In(err, "%s", name)
 }
 
 // Named returns the services with these names; all of the site without any.

@@ -18,6 +18,7 @@ import (
 	"github.com/caisson-os/caisson/fleet/git"
 	"github.com/caisson-os/caisson/internal/cli"
 	"github.com/caisson-os/caisson/internal/configcheck"
+	"github.com/caisson-os/caisson/internal/fault"
 	"github.com/caisson-os/caisson/layers/image"
 	"github.com/caisson-os/caisson/oci"
 	"github.com/caisson-os/caisson/oci/registry"
@@ -271,10 +272,7 @@ func push(ctx context.Context, r *registry.Registry, image spec.Blob, file strin
 	if err == nil {
 		_, err = r.PutManifest(ctx, oci.RepoService, oci.MediaTypeManifest, oci.Encode(manifest(image)), Tag(image.Digest))
 	}
-	if err != nil {
-		return fmt.Errorf("push its image: %w", err)
-	}
-	return nil
+	return fault.In(err, "push its image")
 }
 
 // TextsOn returns, for each service that one of the nodes has, its files that a program of a layer is

@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"github.com/caisson-os/caisson/internal/cli"
+	"github.com/caisson-os/caisson/internal/plain"
 	"github.com/caisson-os/caisson/spec/site"
 	"github.com/caisson-os/caisson/spec/site/cluster"
 	"github.com/caisson-os/caisson/spec/site/report"
@@ -56,12 +57,7 @@ func (c *Cluster) Parse(ctx context.Context, at time.Time, files fs.FS, dir stri
 }
 
 func (c *Cluster) objects(ctx context.Context) ([]cluster.Object, error) {
-	var kinds []string
-	for _, k := range cluster.Kinds() {
-		if k.Doc {
-			kinds = append(kinds, k.Plural+"."+cluster.Group)
-		}
-	}
+	kinds := plain.Pick(cluster.Kinds(), func(k cluster.Kind) (string, bool) { return k.Plural + "." + cluster.Group, k.Doc })
 	out, err := c.get(ctx, "objects", "the definitions are in the cluster after 'caisson schema --crd | kubectl apply "+
 		"--server-side -f -'", strings.Join(kinds, ","))
 	if err != nil {

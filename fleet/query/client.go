@@ -22,6 +22,7 @@ import (
 	"github.com/caisson-os/caisson/fleet/report"
 	"github.com/caisson-os/caisson/fleet/view"
 	"github.com/caisson-os/caisson/internal/cli"
+	"github.com/caisson-os/caisson/internal/fault"
 	"github.com/caisson-os/caisson/internal/ownfiles"
 	"github.com/caisson-os/caisson/internal/plain"
 	"github.com/caisson-os/caisson/oci"
@@ -112,10 +113,7 @@ func (c *Client) stream(ctx context.Context, method, path, body string, read fun
 	}
 	defer resp.Body.Close() // only read
 	if resp.StatusCode/100 == 2 {
-		if err := read(resp.Body); err != nil {
-			return fmt.Errorf("ask the fleet's service: %w", err)
-		}
-		return nil
+		return fault.In(read(resp.Body), "ask the fleet's service")
 	}
 	data, err := io.ReadAll(io.LimitReader(resp.Body, 64<<10))
 	if err != nil {

@@ -20,6 +20,7 @@ import (
 	"github.com/caisson-os/caisson/fleet/audit"
 	"github.com/caisson-os/caisson/internal/cli"
 	"github.com/caisson-os/caisson/internal/durable"
+	"github.com/caisson-os/caisson/internal/fault"
 	"github.com/caisson-os/caisson/spec"
 )
 
@@ -192,10 +193,7 @@ func (s *Store) each(ctx context.Context, one func(*sql.Rows) error, query strin
 		}
 		err = cmp.Or(err, rows.Err())
 	}
-	if err != nil {
-		return fmt.Errorf("read database: %w", err)
-	}
-	return nil
+	return fault.In(err, "read database")
 }
 
 // Backup copies the database to a new file while others write.

@@ -33,6 +33,7 @@ import (
 
 	"github.com/caisson-os/caisson/fleet/audit"
 	"github.com/caisson-os/caisson/internal/cli"
+	"github.com/caisson-os/caisson/internal/fault"
 	"github.com/caisson-os/caisson/internal/ownfiles"
 )
 
@@ -224,10 +225,7 @@ func (s *Store) Holds(ctx context.Context) error {
 		return errReader
 	}
 	var rev int64
-	if err := s.writer.QueryRowContext(ctx, "SELECT rev FROM revisions").Scan(&rev); err != nil {
-		return fmt.Errorf("write to database %s: %w", s.place, err)
-	}
-	return nil
+	return fault.In(s.writer.QueryRowContext(ctx, "SELECT rev FROM revisions").Scan(&rev), "write to database %s", s.place)
 }
 
 // Release lets another program write, and this one again after another Write.
@@ -317,10 +315,7 @@ func (s *Store) inTransaction(ctx context.Context, do func(*sql.Tx) error) error
 			err = tx.Commit()
 		}
 	}
-	if err != nil {
-		return fmt.Errorf("write to database: %w", err)
-	}
-	return nil
+	return fault.In(err, "write to database")
 }
 
 func apply(ctx context.Context, tx *sql.Tx, c Change) error {

@@ -29,6 +29,7 @@ import (
 
 	"github.com/caisson-os/caisson/internal/cli"
 	"github.com/caisson-os/caisson/internal/durable"
+	"github.com/caisson-os/caisson/internal/fault"
 	"github.com/caisson-os/caisson/internal/httpserver"
 	"github.com/caisson-os/caisson/internal/plain"
 )
@@ -272,10 +273,7 @@ func (l *List) write() error {
 	}
 	sort(list)
 	data, _ := json.MarshalIndent(list, "", "  ") // texts, and times of now or as JSON had them
-	if err := durable.WriteFile(l.file, append(data, '\n'), 0o644); err != nil {
-		return fmt.Errorf("unknown machines: %w", err)
-	}
-	return nil
+	return fault.In(durable.WriteFile(l.file, append(data, '\n'), 0o644), "unknown machines")
 }
 
 // Log returns what a server does with each request: it is said, and a file keeps who found no

@@ -21,6 +21,7 @@ import (
 
 	version "github.com/knqyf263/go-deb-version"
 
+	"github.com/caisson-os/caisson/internal/fault"
 	"github.com/caisson-os/caisson/internal/plain"
 )
 
@@ -59,10 +60,7 @@ func Open(name string) (*Tracker, error) {
 	}
 	defer f.Close() // only read
 	t, err := Read(f)
-	if err != nil {
-		return nil, fmt.Errorf("read advisories %s: %w", name, err)
-	}
-	return t, nil
+	return t, fault.In(err, "read advisories %s", name)
 }
 
 // Read reads the tracker's JSON, one source package at a time, up to a limit that is

@@ -14,6 +14,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"github.com/caisson-os/caisson/internal/fault"
 )
 
 // kvm are the arguments of guests that run on the processor. The probe has them, too: a
@@ -88,10 +90,7 @@ func probeKernel(ctx context.Context, b board, accel []string, kernel string, bo
 	err := bounded(ctx, b.qemu, bound, append(slices.Clone(accel), "-machine", word, "-smp", "2", "-m", "512",
 		"-nodefaults", "-display", "none", "-monitor", "none",
 		"-no-reboot", "-kernel", kernel, "-append", "panic=-1")) // without a root it panics, and goes off instead of starting again
-	if err != nil {
-		return fmt.Errorf("the node's kernel: %w", err)
-	}
-	return nil
+	return fault.In(err, "the node's kernel")
 }
 
 // bounded runs QEMU; a guest that is still on when its time is over is an error.

@@ -36,6 +36,8 @@ import (
 	"sync"
 	"syscall"
 	"time"
+
+	"github.com/caisson-os/caisson/internal/fault"
 )
 
 // ErrEnded ends a wait when the machine went off first.
@@ -160,10 +162,7 @@ func (m *Machine) Used() (time.Duration, error) {
 		return 0, err
 	}
 	d, err := processorTime(string(data))
-	if err != nil {
-		return 0, fmt.Errorf("read the processor time of machine %s: %w", m.Name, err)
-	}
-	return d, nil
+	return d, fault.In(err, "read the processor time of machine %s", m.Name)
 }
 
 // processorTime adds utime and stime of a line of proc_pid_stat(5).

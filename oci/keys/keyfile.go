@@ -33,6 +33,7 @@ import (
 	"golang.org/x/crypto/scrypt"
 
 	"github.com/caisson-os/caisson/internal/cli"
+	"github.com/caisson-os/caisson/internal/fault"
 	"github.com/caisson-os/caisson/oci/sign"
 )
 
@@ -147,20 +148,14 @@ func parseBlock(text, passphrase []byte) (any, error) {
 		return parsePKCS8(block.Bytes)
 	case pemSEC1:
 		key, err := x509.ParseECPrivateKey(block.Bytes)
-		if err != nil {
-			return nil, fmt.Errorf("private key: %w", err)
-		}
-		return key, nil
+		return key, fault.In(err, "private key")
 	}
 	return nil, fmt.Errorf("PEM block %q is not a private key that can be read here", block.Type)
 }
 
 func parsePKCS8(der []byte) (any, error) {
 	key, err := x509.ParsePKCS8PrivateKey(der)
-	if err != nil {
-		return nil, fmt.Errorf("private key: %w", err)
-	}
-	return key, nil
+	return key, fault.In(err, "private key")
 }
 
 func openBox(text, passphrase []byte) ([]byte, error) {

@@ -22,6 +22,7 @@ import (
 
 	"github.com/caisson-os/caisson/internal/cli"
 	"github.com/caisson-os/caisson/internal/durable"
+	"github.com/caisson-os/caisson/internal/fault"
 	"github.com/caisson-os/caisson/oci/sign"
 )
 
@@ -52,10 +53,7 @@ func openAs[K any](source string, p *Passphrase, parse parser[K]) (none K, err e
 		return none, fmt.Errorf("read key: %w", err)
 	}
 	key, err := decrypt(source, text, p, parse)
-	if err != nil {
-		return none, fmt.Errorf("read key %s: %w", source, err)
-	}
-	return key, nil
+	return key, fault.In(err, "read key %s", source)
 }
 
 // public reports whether a file that was refused as a secret holds a public key.
@@ -174,10 +172,7 @@ func Publics(names []string) ([]sign.Verifier, error) {
 		texts = append(texts, string(text))
 	}
 	keys, err := sign.ParsePublics(texts)
-	if err != nil {
-		return nil, fmt.Errorf("read public keys %s: %w", strings.Join(names, ", "), err)
-	}
-	return keys, nil
+	return keys, fault.In(err, "read public keys %s", strings.Join(names, ", "))
 }
 
 // Beside returns the private key files that lie beside public ones, NAME.key beside

@@ -22,6 +22,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/caisson-os/caisson/internal/cli"
+	"github.com/caisson-os/caisson/internal/fault"
 	"github.com/caisson-os/caisson/internal/ownfiles"
 	"github.com/caisson-os/caisson/internal/program"
 	"github.com/caisson-os/caisson/oci/sign"
@@ -77,10 +78,7 @@ func PublicOf(source string) (sign.Verifier, error) {
 		return nil, fmt.Errorf("read public key: %w", err)
 	}
 	pub, err := sign.ParsePublic(text)
-	if err != nil {
-		return nil, fmt.Errorf("read public key %s: %w", beside, err)
-	}
-	return pub, nil
+	return pub, fault.In(err, "read public key %s", beside)
 }
 
 // isProgram reports whether a file that was refused as a secret is a program.

@@ -126,10 +126,7 @@ func (f *Finder) unused(w whole) (blockDevice, error) {
 		return nil, errors.New("other devices are made of it")
 	}
 	d, err := f.open(w, os.O_RDONLY)
-	if err != nil {
-		return nil, fmt.Errorf("it is in use: %w", err)
-	}
-	return d, nil
+	return d, fault.In(err, "it is in use")
 }
 
 // smallest is less than any state disk has, without the room for a loader.
@@ -153,7 +150,7 @@ func (f *Finder) make(w whole) error {
 
 // fill makes the file system, and takes the note away.
 func (f *Finder) fill(w whole, t Layout) error {
-	if err := f.Programs.Make(w.device, paths.StateLabel, t.Start, t.Room()); err != nil {
+	if err := f.Programs.Make(w.device, paths.StateLabel, t.Start, t.end()-t.Start); err != nil {
 		return err
 	}
 	return f.finish(w, t)

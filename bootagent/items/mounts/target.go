@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/caisson-os/caisson/internal/ownfiles"
+	"github.com/caisson-os/caisson/internal/plain"
 	"github.com/caisson-os/caisson/internal/safepath"
 	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/spec/rules"
@@ -331,13 +332,7 @@ func (t table) holding(path string) (mounted, bool) {
 
 // below are the mount points under point.
 func (t table) below(point string) []string {
-	var points []string
-	for _, m := range t {
-		if m.point != point && rules.Within(m.point, point) {
-			points = append(points, m.point)
-		}
-	}
-	return points
+	return plain.Pick(t, func(m mounted) (string, bool) { return m.point, m.point != point && rules.Within(m.point, point) })
 }
 
 // Disks are found by the names that people give them: a path, or a tag as in LABEL=data, which is

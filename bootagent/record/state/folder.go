@@ -19,6 +19,7 @@ import (
 	"github.com/caisson-os/caisson/internal/fault"
 	"github.com/caisson-os/caisson/internal/ownfiles"
 	"github.com/caisson-os/caisson/internal/paths"
+	"github.com/caisson-os/caisson/internal/plain"
 )
 
 // Folder is an open state directory.
@@ -94,10 +95,7 @@ func (f *Folder) Overlays() ([]string, error) {
 
 // CollectOverlays deletes the overlays that neither s nor also names.
 func (f *Folder) CollectOverlays(s *State, also ...string) error {
-	keep := map[string]bool{}
-	for _, digest := range also {
-		keep[filepath.Base(f.overlayPath(digest))] = true
-	}
+	keep := plain.Map(also, func(digest string) (string, bool) { return filepath.Base(f.overlayPath(digest)), true })
 	if s.Trial.Pending() {
 		keep[filepath.Base(f.overlayPath(s.Trial.Generation.Overlay))] = true
 	}
@@ -181,10 +179,7 @@ func keep(what, name string, data []byte) error {
 // kept reads something that was accepted.
 func kept(what, name string) ([]byte, error) {
 	data, err := ownfiles.ReadFile(name, limit)
-	if err != nil {
-		return nil, fmt.Errorf("kept %s: %w", what, err)
-	}
-	return data, nil
+	return data, fault.In(err, "kept %s", what)
 }
 
 // keysDir holds the versions of fleet:keys that this node has accepted, each in a file of

@@ -27,6 +27,7 @@ import (
 	"github.com/caisson-os/caisson/internal/durable"
 	"github.com/caisson-os/caisson/internal/fault"
 	"github.com/caisson-os/caisson/internal/ownfiles"
+	"github.com/caisson-os/caisson/internal/plain"
 	"github.com/caisson-os/caisson/internal/stall"
 	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/spec/refusal"
@@ -120,11 +121,7 @@ func (b Box) Events() ([]spec.Event, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read the black box: %w", err)
 	}
-	var events []spec.Event
-	for _, r := range parse(data) {
-		events = append(events, r.Event)
-	}
-	return events, nil
+	return plain.Each(parse(data), func(r noted) spec.Event { return r.Event }), nil
 }
 
 // lock waits for another process that writes a slot.

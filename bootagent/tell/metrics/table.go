@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/caisson-os/caisson/bootagent/sense/uptime"
+	"github.com/caisson-os/caisson/internal/plain"
 	"github.com/caisson-os/caisson/spec"
 )
 
@@ -211,10 +212,7 @@ var table = []Family{
 
 // perKind puts how many drifts of each kind there are, 0 for a kind without.
 func perKind(f *Facts, put put, counts func(spec.Drift) bool) {
-	of := map[string]int{}
-	for _, i := range f.Status.Items {
-		of[i.Name] = 0
-	}
+	of := plain.Map(f.Status.Items, func(i spec.ItemStatus) (string, int) { return i.Name, 0 })
 	for _, d := range f.Status.Drift {
 		if counts(d) {
 			of[d.Item]++

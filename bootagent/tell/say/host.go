@@ -14,6 +14,7 @@ import (
 	"github.com/caisson-os/caisson/internal/fault"
 	"github.com/caisson-os/caisson/internal/ownfiles"
 	"github.com/caisson-os/caisson/internal/paths"
+	"github.com/caisson-os/caisson/internal/plain"
 	"github.com/caisson-os/caisson/spec"
 )
 
@@ -149,10 +150,7 @@ var expected = []string{"/var/", "/run/", "/tmp/", "/root/.", "/home/", "/etc/.u
 // what will be gone after the next boot. A name that ends with a slash is a directory with
 // many such files in it. wrote are the paths of the former two.
 func Foreign(upper string, wrote []string) ([]string, error) {
-	ours := map[string]bool{}
-	for _, name := range wrote {
-		ours[name] = true
-	}
+	ours := plain.Map(wrote, func(name string) (string, bool) { return name, true })
 	var found []string
 	in := map[string]int{} // files, by directory
 	err := filepath.WalkDir(upper, func(path string, d fs.DirEntry, err error) error {

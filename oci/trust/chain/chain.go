@@ -21,6 +21,7 @@ import (
 	"io/fs"
 	"slices"
 
+	"github.com/caisson-os/caisson/internal/fault"
 	"github.com/caisson-os/caisson/internal/ownfiles"
 	"github.com/caisson-os/caisson/oci"
 	"github.com/caisson-os/caisson/oci/trust"
@@ -185,10 +186,7 @@ func ReadFile(name string) (*Chain, error) {
 		return nil, err
 	}
 	c, err := Parse(data)
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", name, err)
-	}
-	return c, nil
+	return c, fault.In(err, "%s", name)
 }
 
 // Parse reads what [Chain.Marshal] wrote. The first line holds the version that the reader trusts;

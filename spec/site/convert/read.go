@@ -15,6 +15,7 @@ import (
 	"regexp"
 	"strings"
 
+	"github.com/caisson-os/caisson/internal/fault"
 	"github.com/caisson-os/caisson/spec/rules"
 )
 
@@ -200,8 +201,5 @@ func readFile(name string) ([]byte, error) {
 	}
 	defer f.Close() // only read
 	data, err := io.ReadAll(io.LimitReader(f, MaxFile+1))
-	if err != nil {
-		return nil, fmt.Errorf("read %s: %w", name, err)
-	}
-	return data, nil
+	return data, fault.In(err, "read %s", name)
 }

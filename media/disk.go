@@ -226,7 +226,7 @@ func (m Medium) writeVolume(ctx context.Context, to io.WriterAt, at, size int64,
 	for _, f := range files {
 		of += f.Size
 	}
-	return m.volume(files, size).Write(io.NewOffsetWriter(m.tally(ctx, "write", of).onto(to), at))
+	return m.Loader.volume(m.esp(), size, files).Write(io.NewOffsetWriter(m.tally(ctx, "write", of).onto(to), at))
 }
 
 // Numbers of the format, see docs/interop/qcow2.rst of QEMU.

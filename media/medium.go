@@ -129,11 +129,6 @@ func (m Medium) carried() (files []format.FATFile, err error) {
 	return files, err
 }
 
-// volume is the file system of an EFI system partition.
-func (m Medium) volume(files []format.FATFile, size int64) format.FATVolume {
-	return m.Loader.volume(m.esp(), size, files)
-}
-
 func (l *Loader) volume(id uuid.UUID, size int64, files []format.FATFile) format.FATVolume {
 	return format.FATVolume{Label: paths.MediumLabel, Serial: binary.BigEndian.Uint32(id[:]), Date: l.Date, Size: size, Files: files}
 }

@@ -21,7 +21,9 @@ type TimeService struct {
 	Unit    string // a root with the file of this unit has the service
 	Config  string // the file that servers are written to
 	Parts   string // pattern of the files that are read beside it, where that matters to [TimeService.Tells]
-	text    func(was string, servers []string) string
+	// Text returns what Config has to say so that these servers are asked in place of those that the
+	// package brings; was is the text that the package wrote.
+	Text func(was string, servers []string) string
 }
 
 // TimeServices are those that caisson tells which servers to ask.
@@ -48,10 +50,6 @@ func TimePackages() (names []string) {
 	}
 	return names
 }
-
-// Text returns what [TimeService.Config] has to say so that these servers are asked in place of
-// those that the package brings; was is the text that the package wrote.
-func (s TimeService) Text(was string, servers []string) string { return s.text(was, servers) }
 
 // telling are the lines of chrony.conf(5) with which the kernel comes to know, or by which others
 // may say so.

@@ -66,10 +66,7 @@ func Judge(ctx context.Context, o session.Options, b *spec.Bootstrap, report fun
 		case st != nil:
 			last = st
 		}
-		if wait == 0 {
-			return last
-		}
-		if stall.Rest(ctx, wait) != nil {
+		if wait == 0 || stall.Rest(ctx, wait) != nil {
 			return last
 		}
 	}
@@ -82,10 +79,7 @@ func (s *service) lookAfter(ctx context.Context) {
 		for {
 			wait, err := node.LookAfter(ctx, s.o)
 			s.reportUnless(ctx, fault.But(err, track.ErrNothing)) // the next pass looks again
-			if err != nil || wait == 0 {
-				return
-			}
-			if stall.Rest(ctx, wait) != nil {
+			if err != nil || wait == 0 || stall.Rest(ctx, wait) != nil {
 				return
 			}
 		}
@@ -149,11 +143,8 @@ func (s *service) letIn(ctx context.Context) {
 		for {
 			left, err := s.rescue.Look(ctx, s.o, askEvery)
 			s.reportUnless(ctx, err)
-			if left == 0 || left > lookEvery { // the next look
-				return
-			}
-			if stall.Rest(ctx, left) != nil {
-				return
+			if left == 0 || left > lookEvery || stall.Rest(ctx, left) != nil {
+				return // the next look goes on
 			}
 		}
 	})

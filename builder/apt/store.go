@@ -290,7 +290,7 @@ func (s *Store) download(ctx context.Context, st *State, partial string, debs []
 		uri := ""
 		for _, a := range st.archives {
 			if a.ID == d.Archive {
-				uri = strings.TrimRight(a.URI, "/") + "/" + escape(d.Path)
+				uri = strings.TrimRight(a.URI, "/") + "/" + strings.Join(plain.Each(strings.Split(d.Path, "/"), url.PathEscape), "/")
 			}
 		}
 		if uri == "" {
@@ -323,11 +323,6 @@ func (s *Store) download(ctx context.Context, st *State, partial string, debs []
 		}
 	}
 	return nil
-}
-
-// escape writes a path as apt does in a URI.
-func escape(p string) string {
-	return strings.Join(plain.Each(strings.Split(p, "/"), url.PathEscape), "/")
 }
 
 // candidate is the version an archive offers now, for an error's sake.

@@ -335,7 +335,7 @@ func (c *Source) texts(ctx context.Context, v *service.Service, l service.Locked
 				return err
 			}
 			data, err := os.ReadFile(name)
-			texts = append(texts, site.Text{Path: to, Content: string(data), At: v.Places()[d.To].String()})
+			texts = append(texts, site.Text{Path: to, Content: string(data), At: v.Places[d.To].String()})
 			return err
 		})
 		if err != nil {

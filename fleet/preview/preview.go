@@ -97,8 +97,7 @@ func (w Preview) Plan(ctx context.Context, only []string) (*plan.Plan, error) {
 	if err != nil {
 		return nil, err
 	}
-	p.UnderWay(underWay)
-	p.Advise(w.Advise)
+	p.UnderWay, p.Advise = underWay, w.Advise
 	if err := w.compare(ctx, p, fleet, rows, names); err != nil {
 		return nil, err
 	}
@@ -281,7 +280,7 @@ func Check(s *site.Site, beside Beside, r *report.Report) {
 	checkLayers(s, beside.Lock, r)
 	for _, v := range s.Services().List {
 		if why := s.Services().Unlocked(&v); why != "" {
-			r.Add(report.Problem{At: v.At(), Path: v.Name, Severity: report.Warning, Rule: "lock",
+			r.Add(report.Problem{At: v.At, Path: v.Name, Severity: report.Warning, Rule: "lock",
 				Message: "the service has no commit to be published at, and publish refuses it: " + why, Hint: "caisson services update"})
 		}
 	}

@@ -326,7 +326,7 @@ func (r *rest) full(node string) string {
 	case is && !r.assumed[node] || !counts:
 		return ""
 	case r.of.Each > 0 && len(r.groups[group])-itself >= r.of.Each:
-		return fmt.Sprintf("%s: %d unavailable, %d may be: %s", r.group(node), len(r.groups[group]), r.of.Each, r.some(r.groups[group]))
+		return fmt.Sprintf("%s %s: %d unavailable, %d may be: %s", r.of.Per, r.of.Nodes[node], len(r.groups[group]), r.of.Each, r.some(r.groups[group]))
 	case r.of.Overall > 0 && len(r.all)-itself >= r.of.Overall:
 		return fmt.Sprintf("%d of all nodes unavailable, %d may be: %s", len(r.all), r.of.Overall, r.some(r.all))
 	}
@@ -350,9 +350,6 @@ func (r *rest) take(node, reason string) (full string) {
 
 // unavailable reports whether it is certain that a node is.
 func (r *rest) unavailable(node string) bool { return r.reasons[node] != "" && !r.assumed[node] }
-
-// group names the group of a node, as in "rack r1".
-func (r *rest) group(node string) string { return r.of.Per + " " + r.of.Nodes[node] }
 
 func (r *rest) some(nodes []string) string {
 	return firstOf(len(nodes), func(i int) string { return nodes[i] + " (" + r.reasons[nodes[i]] + ")" })

@@ -129,10 +129,7 @@ func (o opened) Open(name string) (fs.File, error) {
 func (o opened) changed() bool {
 	for name, was := range o.was {
 		is, err := os.Stat(name)
-		if (was == nil) != (err != nil) {
-			return true
-		}
-		if was != nil && (!os.SameFile(was, is) || !was.ModTime().Equal(is.ModTime()) || was.Size() != is.Size()) {
+		if (was == nil) != (err != nil) || was != nil && (!os.SameFile(was, is) || !was.ModTime().Equal(is.ModTime()) || was.Size() != is.Size()) {
 			return true
 		}
 	}

@@ -293,18 +293,13 @@ func dropbear(n Node) ([]byte, error) {
 
 const ed25519Name = "ssh-ed25519"
 
-// sshPublic is the key's blob as RFC 8709 has it.
-func sshPublic(key ed25519.PrivateKey) []byte {
-	return sshString(sshString(nil, ed25519Name), string(key.Public().(ed25519.PublicKey)))
-}
-
 // OpenSSH makes the key of a seed: the file in OpenSSH's own form (PROTOCOL.key), without a
 // passphrase, and the blob of the public half. x/crypto/ssh writes it too, for a quarter of a
 // megabyte of agent.
 func OpenSSH(seed []byte, comment string) (private, public []byte) {
 	key := ed25519.NewKeyFromSeed(seed)
-	public = sshPublic(key)
-	sum := sha256.Sum256(key) // a check number, twice; it guards a passphrase that there is not
+	public = sshString(sshString(nil, ed25519Name), string(key.Public().(ed25519.PublicKey))) // see RFC 8709
+	sum := sha256.Sum256(key)                                                                 // a check number, twice; it guards a passphrase that there is not
 	secret := append(append(sum[:4:4], sum[:4]...), public...)
 	secret = sshString(sshString(secret, string(key)), comment)
 	for pad := byte(1); len(secret)%8 != 0; pad++ {

@@ -147,10 +147,8 @@ func (h *Handler) Handle(ctx context.Context, req admission.Request) admission.R
 }
 
 func (h *Handler) answer(ctx context.Context, req admission.Request) admission.Response {
-	if len(h.Namespaces) > 0 && !slices.Contains(h.Namespaces, req.Namespace) {
-		return admission.Allowed("")
-	}
-	if req.Operation != admissionv1.Create && req.Operation != admissionv1.Update {
+	if len(h.Namespaces) > 0 && !slices.Contains(h.Namespaces, req.Namespace) ||
+		req.Operation != admissionv1.Create && req.Operation != admissionv1.Update {
 		return admission.Allowed("")
 	}
 	u := &unstructured.Unstructured{}

@@ -303,7 +303,7 @@ func (s *Site) Files() []File {
 	for i := range s.services.List {
 		v := &s.services.List[i]
 		if v.Git.AllowedSigners != "" {
-			out = append(out, File{v.Name + ".git.allowedSigners", v.Git.AllowedSigners, v.SignersAt()})
+			out = append(out, File{v.Name + ".git.allowedSigners", v.Git.AllowedSigners, v.SignersAt})
 		}
 	}
 	return out

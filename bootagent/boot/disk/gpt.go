@@ -64,9 +64,6 @@ func NewLayout(size, sector, start int64) Layout {
 	return t
 }
 
-// Room returns the size of the partition in bytes.
-func (t Layout) Room() int64 { return t.end() - t.Start }
-
 // end is the byte after the partition: the copy of the table comes after it.
 func (t Layout) end() int64 {
 	return (t.Size - entries*entry - t.Sector) / Mebibyte * Mebibyte

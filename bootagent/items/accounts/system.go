@@ -326,11 +326,8 @@ func (n Node) make(home safepath.Dir) error {
 func (s system) removeHome(name string, made []Value) error {
 	at := s.path(name)
 	now, err := readHome(at)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil
-	}
 	if err != nil || !slices.ContainsFunc(made, func(m Value) bool { return m.Sum == now.Sum }) {
-		return nil // a user has used it: what cannot be read was not made so
+		return nil // it is gone, or a user has used it: what cannot be read was not made so
 	}
 	in, err := safepath.Hold(filepath.Dir(at))
 	if err != nil {

@@ -112,7 +112,7 @@ func Overlays(from, to *spec.Overlay) []Change {
 	words("search", "network", from.Network.Search, to.Network.Search)
 	words("ntp", "network", from.Network.NTP, to.Network.NTP)
 	compareLists(c, "interface", from.Network.Interfaces, to.Network.Interfaces, func(i spec.Interface) (string, string) {
-		return interfaceKey(i), interfaceText(i)
+		return cmp.Or(i.MAC, i.Name), interfaceText(i) // a card by its MAC address where that finds it
 	})
 	compareLists(c, "cas", from.CAs, to.CAs, func(p string) (string, string) { return short(p), "trusted" })
 	if from.OnExpired != to.OnExpired {
@@ -307,9 +307,6 @@ func checkText(h spec.HealthCheck) string {
 
 // seconds writes a time for people.
 func seconds(n int64) string { return plain.Duration(time.Duration(n) * time.Second) }
-
-// interfaceKey names an interface: a card by its MAC address where that finds it.
-func interfaceKey(i spec.Interface) string { return cmp.Or(i.MAC, i.Name) }
 
 // interfaceText is an interface in one line.
 func interfaceText(i spec.Interface) string {

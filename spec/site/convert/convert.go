@@ -18,6 +18,7 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/caisson-os/caisson/internal/plain"
 	"github.com/caisson-os/caisson/spec/site/convert/coverage"
 	"github.com/caisson-os/caisson/spec/site/report"
 )
@@ -35,7 +36,7 @@ type File struct {
 }
 
 // Kinds of files.
-var Kinds = kindNames()
+var Kinds = plain.Each(kinds, func(k kind) string { return k.name })
 
 // MaxFile is the largest file that is read.
 const MaxFile = 4 << 20

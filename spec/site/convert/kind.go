@@ -8,7 +8,6 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/caisson-os/caisson/internal/plain"
 	"github.com/caisson-os/caisson/spec/site/convert/coverage"
 )
 
@@ -87,10 +86,6 @@ func kindNamed(name string) *kind {
 		}
 	}
 	return nil
-}
-
-func kindNames() []string {
-	return plain.Each(kinds, func(k kind) string { return k.name })
 }
 
 // matches reports whether each of several patterns is found. They are compiled then: most

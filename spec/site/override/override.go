@@ -177,10 +177,7 @@ func (p *Part) deadLabels(c *shape.Checker) {
 
 // body is the part of an override's conf that the module reads.
 func (p *Part) body(c *shape.Checker, conf *tree.Value) *tree.Value {
-	if conf == nil || conf.Kind == tree.Null {
-		return nil
-	}
-	if !c.Want(conf, tree.Mapping) {
+	if conf == nil || conf.Kind == tree.Null || !c.Want(conf, tree.Mapping) {
 		return nil
 	}
 	if p.Name == module.Machine {

@@ -133,8 +133,8 @@ type Planner struct {
 	same     map[string][]Change // equal lists are kept once
 	moves    map[move][]Change
 	ended    map[string][]Change // holds, by node
-	underWay map[string]string   // rollouts, by node
-	advise   Advise
+	UnderWay map[string]string   // rollouts that have not ended, by node
+	Advise   Advise              // nil: layers are not compared
 }
 
 // Advise compares a layer that nodes of a variant would leave with the next one, by security
@@ -269,12 +269,6 @@ func (p *Planner) Held(node, why string) {
 	p.plan.Nodes = append(p.plan.Nodes, n)
 }
 
-// UnderWay notes the nodes of rollouts that have not ended, with their names.
-func (p *Planner) UnderWay(rollouts map[string]string) { p.underWay = rollouts }
-
-// Advise has the layers of the plan compared, too.
-func (p *Planner) Advise(by Advise) { p.advise = by }
-
 // givesAnother reports whether changes give a node another overlay.
 func givesAnother(changes []Change) bool {
 	return slices.ContainsFunc(changes, func(c Change) bool {
@@ -317,7 +311,7 @@ func (p *Planner) Plan() *Plan {
 	for i := range p.plan.Nodes {
 		n := &p.plan.Nodes[i]
 		if givesAnother(n.Changes) {
-			n.Rollout = p.underWay[n.Name]
+			n.Rollout = p.UnderWay[n.Name]
 		}
 		if n.Held == "" {
 			n.NoKey = p.noKey(n.Name)
@@ -342,8 +336,8 @@ func (p *Planner) Plan() *Plan {
 				return old != nil && !old.Fast
 			})
 		}
-		if p.advise != nil {
-			l.Advisories = plain.Each(l.From, func(from string) *advisory.Change { return p.advise(v, p.publishedLocked(from), p.next[i]) })
+		if p.Advise != nil {
+			l.Advisories = plain.Each(l.From, func(from string) *advisory.Change { return p.Advise(v, p.publishedLocked(from), p.next[i]) })
 		}
 		p.plan.Layers = append(p.plan.Layers, l)
 	}

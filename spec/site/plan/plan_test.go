@@ -439,12 +439,12 @@ func TestFastLayer(t *testing.T) {
 func TestAdvise(t *testing.T) {
 	s := siteOf(t, "apiVersion: caisson.dev/v1alpha1\nkind: Site\nmetadata: {name: x}\nlayer: {base: {tar: none.tar}, kernel: {package: linux-image-amd64}}\nnodes: [{name: a}, {name: b}]\n")
 	p := New(s, nothingBuilt{})
-	p.Advise(func(v site.Variant, from, next *Layer) *advisory.Change {
+	p.Advise = func(v site.Variant, from, next *Layer) *advisory.Change {
 		if v.Name != site.DefaultVariant || from == nil || next != nil {
 			t.Errorf("%s: from %v to %v", v.Name, from, next)
 		}
 		return &advisory.Change{From: from.Digest, Closed: []advisory.Advisory{{ID: "CVE-1", Source: "jq", From: "1", To: "2", Urgency: "high"}}}
-	})
+	}
 	for _, n := range []string{"a", "b"} {
 		p.Add(n, &spec.Overlay{Core: spec.Core{Layer: "sha256:1"}})
 	}

@@ -49,7 +49,7 @@ func (g *Group) write(w io.Writer) {
 	fmt.Fprintf(w, "%s: %s: %s\n", plain.Count(len(g.Names), "node"), g.Class, g.Why)
 	fmt.Fprintf(w, "  %s\n", plain.Some(g.Names, shown))
 	for _, c := range g.Changes {
-		c.write(w)
+		fmt.Fprintf(w, "  %s\n", c)
 	}
 	if g.AtOnce {
 		fmt.Fprintln(w, "  the layer waits until the node starts over; the other changes are made at once")
@@ -128,8 +128,6 @@ func (p *Plan) writeWhy(w io.Writer, what string, of func(NodePlan) string) {
 		fmt.Fprintf(w, "%s %s %s\n  %s\n\n", plain.Count(len(nodes), "node"), what, report.Printable(why, 200), plain.Some(nodes, shown))
 	}
 }
-
-func (c Change) write(w io.Writer) { fmt.Fprintf(w, "  %s\n", c) }
 
 // String is the change in one line: what it is about, and from what to what.
 func (c Change) String() string {

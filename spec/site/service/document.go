@@ -59,10 +59,10 @@ type Service struct {
 	spec.Service // without what the lock says
 	Git          Git
 	sets         maintenance.Sets
-	at           report.Pos
+	At           report.Pos
 	unitAt       report.Pos
-	signersAt    report.Pos
-	to           map[string]report.Pos
+	SignersAt    report.Pos            // where it names its allowed signers
+	Places       map[string]report.Pos // paths that nodes get, and where they were asked for
 }
 
 // Git is where files come from. One of Branch, Tag and Commit is given; AllowedSigners is as the
@@ -89,15 +89,6 @@ func (g Git) Ref() string {
 // Has reports whether a node has the service.
 func (s *Service) Has(n inventory.Node) bool { return s.sets.Has(n) }
 
-// Places are the paths that nodes get, and where they were asked for.
-func (s *Service) Places() map[string]report.Pos { return s.to }
-
-// SignersAt is where the service names its allowed signers.
-func (s *Service) SignersAt() report.Pos { return s.signersAt }
-
-// At is where the service was written.
-func (s *Service) At() report.Pos { return s.at }
-
 // Check makes services of documents, sorted by name, and reports what is wrong with
 // them. Beside returns the name of a file that the document at a place names.
 func Check(c *shape.Checker, docs []ServiceDoc, m maintenance.Maintenance, nodes []inventory.Node,
@@ -111,8 +102,8 @@ func Check(c *shape.Checker, docs []ServiceDoc, m maintenance.Maintenance, nodes
 
 func (d *ServiceDoc) check(c *shape.Checker, m maintenance.Maintenance, beside func(report.Pos, string) string) Service {
 	name, v := d.Metadata.Name, d.Spec.V
-	s := Service{Git: d.Spec.Git, at: name.At, to: map[string]report.Pos{}, unitAt: cmp.Or(c.At(v, "unit"), name.At),
-		signersAt: c.At(v, "git", "allowedSigners")}
+	s := Service{Git: d.Spec.Git, At: name.At, Places: map[string]report.Pos{}, unitAt: cmp.Or(c.At(v, "unit"), name.At),
+		SignersAt: c.At(v, "git", "allowedSigners")}
 	s.Service = spec.Service{Name: name.S, Unit: unitName(cmp.Or(d.Spec.Unit, name.S)), User: d.Spec.User,
 		Package: d.Spec.Package, Action: d.Spec.Action}
 	c.In("nodes", func() { s.sets = m.PickSets(c, d.Spec.Nodes) })
@@ -145,7 +136,7 @@ func (s *Service) add(c *shape.Checker, v *tree.Value, dir spec.ServiceDirectory
 		return
 	}
 	s.Directories = append(s.Directories, dir)
-	s.to[dir.To] = to
+	s.Places[dir.To] = to
 }
 
 // unitName completes the name of a unit as systemctl(1) does.
@@ -200,7 +191,7 @@ func checkPairs(c *shape.Checker, all []Service, nodes []inventory.Node) {
 			c.In(b.Name, func() {
 				c.Refuse(a.Unit == b.Unit, b.unitAt, "two-owners", "give them different nodes", "%s would have two services of %s: %s, too", where,
 					b.Unit, a.Name)
-				c.Refuse(place != "", b.to[other], "two-owners", "keep one of the two", "on %s %s and %s of service %s lie in each other", where, other,
+				c.Refuse(place != "", b.Places[other], "two-owners", "keep one of the two", "on %s %s and %s of service %s lie in each other", where, other,
 					place, a.Name)
 			})
 		}
@@ -315,11 +306,11 @@ func (s Services) CheckPlaces(c *shape.Checker, parts override.Parts, kept []str
 	for i := range s.List {
 		v := &s.List[i]
 		c.In(v.Name, func() {
-			for _, to := range slices.Sorted(maps.Keys(v.to)) {
-				checkPlace(c, to, v.to[to], parts, kept)
+			for _, to := range slices.Sorted(maps.Keys(v.Places)) {
+				checkPlace(c, to, v.Places[to], parts, kept)
 			}
 			for _, d := range v.Directories {
-				c.Refuse(d.To == rules.UnitFile(v.Unit)+".d", v.to[d.To], "two-owners", "name single files in it",
+				c.Refuse(d.To == rules.UnitFile(v.Unit)+".d", v.Places[d.To], "two-owners", "name single files in it",
 					"%s holds what caisson adds to the unit", d.To)
 			}
 		})

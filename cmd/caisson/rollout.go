@@ -256,6 +256,9 @@ func (a *app) rolloutRunCommand() *cobra.Command {
 }
 
 func (x *runFlags) run(ctx context.Context, a *app, name string, files []string) error {
+	if x.interval < time.Second {
+		return cli.Usage("", "--interval is a second or more")
+	}
 	limited, cancel := context.WithTimeout(ctx, x.patience)
 	defer cancel()
 	// Its maintenance is expanded as for the plan once that is read.

@@ -210,8 +210,8 @@ func (a *app) relay(ctx context.Context, v *relaying, name string) error {
 	switch {
 	case err == nil && ref.IsLayout():
 		return cli.Usage("'caisson serve' serves a directory", "%q is not a registry", name)
-	case v.most < 1 || v.o.Fresh <= 0:
-		return cli.Usage("", "--keep and --fresh are above 0")
+	case v.most < 1 || v.most > 1<<30 || v.o.Fresh <= 0: // as bytes it would overflow
+		return cli.Usage("", "--keep and --fresh are above 0, and --keep is at most %d", 1<<30)
 	}
 	if err := v.check(); err != nil {
 		return err

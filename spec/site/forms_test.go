@@ -94,10 +94,15 @@ func TestKubeInventory(t *testing.T) {
 			t.Errorf("problems = %s, want %q", said, want)
 		}
 	}
-	for _, bad := range []string{`{"items": [{"kind": "Node", "metadata": {"name": 1}}]}`, `{"kind": "List", "items": 3}`, `{"items": [`, `{`} {
+	for _, bad := range []string{`{"items": [{"kind": "Node", "metadata": {"name": 1}}]}`, `{"kind": "List", "items": 3}`, `{"items": [`, `{`,
+		list[:len(list)-1], list[:len(list)-1] + `]`, list + list, list + "\n" + `{}`, list + "x"} {
 		if _, r := Parse(files("site.yaml", head+"inventory: nodes.json\n", "nodes.json", bad), "site.yaml"); r.Err() == nil {
 			t.Errorf("no error for %s", bad)
 		}
+	}
+	if _, r := Parse(files("site.yaml", head+"inventory: nodes.json\n", "nodes.json", list+"\n"+list+"\n"), "site.yaml"); !strings.Contains(fmt.Sprint(r.Problems),
+		"nodes.json:8:1: inventory: more follows after the object of the nodes") {
+		t.Errorf("of two lists: %v", r.Problems)
 	}
 }
 
@@ -244,6 +249,18 @@ func TestHostileInput(t *testing.T) {
 				t.Errorf("the report has %d bytes", b.Len())
 			}
 		})
+	}
+}
+
+// TestManyMerges: a list of very many maps to merge takes time by their number, not by its square.
+func TestManyMerges(t *testing.T) {
+	text := "a: &a [{x: 1}]\nb: {<<: [" + strings.Repeat("*a, ", 300_000) + "{y: 2}]}\n"
+	docs := tree.Parse(&report.Source{Name: "many.yaml"}, []byte(text), &report.Report{})
+	if len(docs) != 1 || len(docs[0].Fields) != 2 {
+		t.Fatalf("%d documents", len(docs))
+	}
+	if b := docs[0].Get("b"); len(b.Fields) != 2 || b.Fields[0].Key != "x" || b.Fields[1].Key != "y" {
+		t.Errorf("merged to %v", b.Fields)
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 	"cmp"
 	"encoding/json"
 	"fmt"
+	"io"
 	"maps"
 	"slices"
 	"strconv"
@@ -82,6 +83,18 @@ func ReadKube(c *shape.Checker, name string, data []byte) (nodes []NodeDoc, ok b
 			return nil, false
 		}
 	}
+	if !taken && !kube {
+		return nil, false
+	}
+	end := func() report.Pos {
+		rest := bytes.TrimLeft(data[d.InputOffset():], " \t\r\n")
+		return report.Pos{Src: src, Line: 1 + int32(bytes.Count(data[:len(data)-len(rest)], []byte("\n"))), Col: 1}
+	}
+	if _, err := d.Token(); err != nil {
+		c.Errorf(end(), "json", "", "the end of the object of the nodes is not there: %v", err)
+	} else if _, err := d.Token(); err != io.EOF {
+		c.Errorf(end(), "json", "give each output of kubectl as a file of its own", "more follows after the object of the nodes")
+	}
 	ownUUIDs(c, nodes)
 	if len(other) > 0 {
 		c.Warnf(nodes[0].Name.At, "self-reported", "compare them: a node that was taken over chooses its overrides by another one's name",
@@ -92,7 +105,7 @@ func ReadKube(c *shape.Checker, name string, data []byte) (nodes []NodeDoc, ok b
 			"select by name what a node must not choose, such as who may become root on it, and put its match into nodes:",
 			"labels and UUIDs from Kubernetes are what each kubelet says of itself: a node that was taken over chooses its overrides by them")
 	}
-	return nodes, taken || kube
+	return nodes, true
 }
 
 // ownUUIDs takes from the nodes the UUIDs that are not one machine's own: such a node is

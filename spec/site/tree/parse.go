@@ -252,22 +252,30 @@ func (c *converter) mapping(n *yaml.Node, v *Value, depth int) {
 		seen[k.Value] = true
 		v.Fields = append(v.Fields, Field{k.Value, c.at(n.Content[i]), val})
 	}
-	for len(merges) > 0 {
-		m := merges[0]
-		merges = merges[1:]
-		switch m.Kind {
-		case Sequence:
-			merges = append(append([]*Value{}, m.List...), merges...)
-		case Mapping:
-			for _, f := range m.Fields {
-				if !seen[f.Key] {
-					seen[f.Key] = true
-					v.Fields = append(v.Fields, f)
-				}
-			}
-		default:
-			c.fail(n, "merge-key", "what << names must be a map")
+	if v.size > maxExpanded {
+		return // an error, whatever is merged
+	}
+	for _, m := range merges {
+		c.merge(n, v, m, seen)
+	}
+}
+
+// merge takes the fields of what "<<" names that a map does not have yet: a map, or a list of them.
+func (c *converter) merge(n *yaml.Node, into, from *Value, seen map[string]bool) {
+	switch from.Kind {
+	case Sequence:
+		for _, m := range from.List {
+			c.merge(n, into, m, seen)
 		}
+	case Mapping:
+		for _, f := range from.Fields {
+			if !seen[f.Key] {
+				seen[f.Key] = true
+				into.Fields = append(into.Fields, f)
+			}
+		}
+	default:
+		c.fail(n, "merge-key", "what << names must be a map")
 	}
 }
 

@@ -144,7 +144,7 @@ func (s *service) letIn(ctx context.Context) {
 			left, err := s.rescue.Look(ctx, s.o, askEvery)
 			s.reportUnless(ctx, err)
 			if left == 0 || left > lookEvery || stall.Rest(ctx, left) != nil {
-				return // the next look goes on
+				return // the next look goes on, or the service ends
 			}
 		}
 	})

@@ -290,6 +290,7 @@ func (s *Store) download(ctx context.Context, st *State, partial string, debs []
 		uri := ""
 		for _, a := range st.archives {
 			if a.ID == d.Archive {
+				// as apt writes a path in a URI
 				uri = strings.TrimRight(a.URI, "/") + "/" + strings.Join(plain.Each(strings.Split(d.Path, "/"), url.PathEscape), "/")
 			}
 		}

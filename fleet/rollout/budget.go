@@ -326,7 +326,8 @@ func (r *rest) full(node string) string {
 	case is && !r.assumed[node] || !counts:
 		return ""
 	case r.of.Each > 0 && len(r.groups[group])-itself >= r.of.Each:
-		return fmt.Sprintf("%s %s: %d unavailable, %d may be: %s", r.of.Per, r.of.Nodes[node], len(r.groups[group]), r.of.Each, r.some(r.groups[group]))
+		return fmt.Sprintf("%s %s: %d unavailable, %d may be: %s", r.of.Per, r.of.Nodes[node],
+			len(r.groups[group]), r.of.Each, r.some(r.groups[group]))
 	case r.of.Overall > 0 && len(r.all)-itself >= r.of.Overall:
 		return fmt.Sprintf("%d of all nodes unavailable, %d may be: %s", len(r.all), r.of.Overall, r.some(r.all))
 	}

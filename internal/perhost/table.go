@@ -298,8 +298,9 @@ const ed25519Name = "ssh-ed25519"
 // megabyte of agent.
 func OpenSSH(seed []byte, comment string) (private, public []byte) {
 	key := ed25519.NewKeyFromSeed(seed)
-	public = sshString(sshString(nil, ed25519Name), string(key.Public().(ed25519.PublicKey))) // see RFC 8709
-	sum := sha256.Sum256(key)                                                                 // a check number, twice; it guards a passphrase that there is not
+	// RFC 8709 says how the public half is written.
+	public = sshString(sshString(nil, ed25519Name), string(key.Public().(ed25519.PublicKey)))
+	sum := sha256.Sum256(key) // a check number, twice; it guards a passphrase that there is not
 	secret := append(append(sum[:4:4], sum[:4]...), public...)
 	secret = sshString(sshString(secret, string(key)), comment)
 	for pad := byte(1); len(secret)%8 != 0; pad++ {

@@ -252,6 +252,17 @@ func TestHostileInput(t *testing.T) {
 	}
 }
 
+// TestNamesOfFiles: what a file is called steers no terminal, and several are not one.
+func TestNamesOfFiles(t *testing.T) {
+	const nodes = "nodes: [{name: a}]\n"
+	for want, names := range map[string][]string{"no?des.yaml": {"no\x1bdes.yaml"}, "": {"a.yaml", "b.yaml"}} {
+		_, r := Parse(files("no\x1bdes.yaml", nodes, "a.yaml", nodes, "b.yaml", nodes), names...)
+		if len(r.Problems) != 1 || r.Problems[0].Rule != "form" || r.Problems[0].File != want {
+			t.Errorf("%q: %+v", names, r.Problems)
+		}
+	}
+}
+
 // TestManyMerges: a list of very many maps to merge takes time by their number, not by its square.
 func TestManyMerges(t *testing.T) {
 	text := "a: &a [{x: 1}]\nb: {<<: [" + strings.Repeat("*a, ", 300_000) + "{y: 2}]}\n"

@@ -62,8 +62,11 @@ func Read(c *shape.Checker, cluster *Cluster, fsys fs.FS, names []string) *Reade
 		r.Tree = &tree.Value{Kind: tree.Mapping} // a part of a site, looked at alone
 	}
 	if r.Tree == nil && c.Report.Err() == nil {
-		c.Report.Add(report.Problem{File: strings.Join(names, " "), Severity: report.Error, Rule: "form",
-			Message: "nothing but nodes was given", Hint: formHint})
+		p := report.Problem{Severity: report.Error, Rule: "form", Message: "nothing but nodes was given", Hint: formHint}
+		if len(names) == 1 {
+			p.File = names[0]
+		}
+		c.Report.Add(p)
 	}
 	return r
 }

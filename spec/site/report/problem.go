@@ -103,9 +103,9 @@ const MaxProblems = 1000
 // Add notes a problem once: what is wrong in the base is wrong for each target.
 func (r *Report) Add(p Problem) {
 	if p.At.Src != nil {
-		p.File, p.Line, p.Column = plain.Line(p.At.Src.Name), int(p.At.Line), int(p.At.Col)
+		p.File, p.Line, p.Column = p.At.Src.Name, int(p.At.Line), int(p.At.Col)
 	}
-	p.Path, p.Message, p.Hint = plain.Line(p.Path), plain.Line(p.Message), plain.Line(p.Hint)
+	p.File, p.Path, p.Message, p.Hint = plain.Line(p.File), plain.Line(p.Path), plain.Line(p.Message), plain.Line(p.Hint)
 	if r.seen == nil {
 		r.seen = map[Problem]bool{}
 	}

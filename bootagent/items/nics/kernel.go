@@ -110,6 +110,9 @@ func read(iface, group, name string) (string, error) {
 // Write implements tunable.Files.
 func (kernel) Write(key, value string) error {
 	iface, group, name := split(key)
+	if _, err := read(iface, group, name); err != nil {
+		return err // also of what a later release set, which has no place here
+	}
 	switch group {
 	case "link":
 		return writeLink(iface, name, value)

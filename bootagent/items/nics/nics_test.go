@@ -109,6 +109,53 @@ func TestCheckSays(t *testing.T) {
 	}
 }
 
+// What a later release set and this one does not know is an error of the item, and is kept to be
+// taken back by the release that knows it.
+func TestRestoreOfUnknown(t *testing.T) {
+	if !itemtest.InNamespaces(t, "ip") {
+		return
+	}
+	cards(t)
+	for key, says := range map[string]string{
+		"cs0/channels/later":  "there is no setting later of channels",
+		"tap0/link/later":     "there is no setting later of link",
+		"cs0/private/later":   `no private flag "later"`,
+		"cs0/later/rx":        "there is no setting rx of later",
+		"cs0/channels":        "there is no setting  of channels",
+		"cs0":                 "there is no setting  of ",
+		"tap0/coalesce/a/b/c": "there is no setting a/b/c of coalesce",
+	} {
+		j := itemtest.Journal(t, t.TempDir())
+		index, err := NewEthtoolKernel().Index(strings.Split(key, "/")[0])
+		if err != nil {
+			t.Fatal(err)
+		}
+		prior := fmt.Sprintf(`{"value": "1", "index": %d, "later": 1}`, index)
+		e := item.Entry{Item: Name, Key: key, Prior: []byte(prior), Applied: []byte(`"2"`), Scope: item.Kernel}
+		if err := j.Record(e); err != nil {
+			t.Fatal(err)
+		}
+		it := New(nil, "/sys", j)
+		drift, err := it.Check(t.Context())
+		if err != nil || len(drift) != 1 || drift[0].Action != spec.ActionRemove {
+			t.Errorf("%s: %+v, %v", key, drift, err)
+		}
+		if err := it.Restore(t.Context(), j.Entries(Name)); err == nil || !strings.Contains(err.Error(), says) {
+			t.Errorf("%s: %v, want %q", key, err, says)
+		}
+		if len(j.Entries(Name)) != 1 {
+			t.Errorf("%s: its original is forgotten", key)
+		}
+		var kept spec.Items
+		if it.Kept(&kept); len(kept.NICs) > 0 {
+			t.Errorf("%s: kept as %+v", key, kept.NICs)
+		}
+	}
+	if err := (kernel{}).Write("tap0/link/later", "1"); err == nil {
+		t.Error("a link is set for a setting that is not known")
+	}
+}
+
 // Two entries that mean one interface and differ are refused.
 func TestTwoEntries(t *testing.T) {
 	if !itemtest.InNamespaces(t, "ip") {

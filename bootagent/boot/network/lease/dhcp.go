@@ -266,7 +266,7 @@ func (s *Advertised) Until(ctx context.Context) {
 	defer over()
 	for ctx.Err() == nil {
 		all, err := s.conn.Receive()
-		if err != nil && err != unix.ENOBUFS {
+		if err != nil && !errors.Is(err, unix.ENOBUFS) { // which says that there was more
 			return // ctx has ended
 		}
 		for _, m := range all {

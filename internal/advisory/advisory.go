@@ -16,6 +16,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -137,6 +138,9 @@ func (v verdict) check() error {
 // Knows reports whether the file has a release, as "bookworm".
 func (t *Tracker) Knows(release string) bool { return t.releases[release] }
 
+// long is a number that no int holds: version counts such numbers as equal.
+var long = regexp.MustCompile(`[0-9]{19}`)
+
 // affects reports whether a version of the source has the fault. Of what is undetermined
 // nobody says so, and "0" is not affected in any version.
 func (v verdict) affects(source string) bool {
@@ -144,8 +148,8 @@ func (v verdict) affects(source string) bool {
 		return v.Status == open
 	}
 	has, err := version.NewVersion(source)
-	if err != nil {
-		return v.Fixed != "0" // a version that nobody can compare may be too old
+	if err != nil || long.MatchString(source+" "+v.Fixed) {
+		return v.Fixed != "0" && v.Fixed != source // a version that nobody can compare may be too old
 	}
 	fixed, _ := version.NewVersion(v.Fixed) // checked when it was read
 	return has.LessThan(fixed)

@@ -26,6 +26,7 @@ const file = `{
  "openssh": {"CVE-2024-6387": {"releases": {"bookworm": {"status": "resolved", "fixed_version": "1:9.2p1-2+deb12u3", "urgency": "not yet assigned"}}}},
  "glibc": {"CVE-2023-4911": {"releases": {"bookworm": {"status": "resolved", "fixed_version": "2.36-9+deb12u3", "urgency": "medium"}}}},
  "linux": {"CVE-2024-9": {"releases": {"bookworm": {"status": "resolved", "fixed_version": "6.1.128-1", "urgency": "not yet assigned"}}}},
+ "snapshot": {"CVE-2024-10": {"releases": {"bookworm": {"status": "resolved", "fixed_version": "1.20000000000000000000", "urgency": "low"}}}},
  "jq": {"TEMP-0000000-ABC": {"releases": {"bookworm": {"status": "resolved", "fixed_version": "1.6-3", "urgency": "low"}}}}
 }`
 
@@ -67,6 +68,9 @@ func TestCompare(t *testing.T) {
 		{what: "a kernel whose source is not known", from: Package{"linux-image-6.1.0-28-amd64", "6.1.119-1", "", ""}, to: Package{}, closed: []string{"CVE-2024-9"}},
 		{what: "a package by its own name", from: Package{"jq", "1.6-2.1", "", ""}, to: Package{"jq", "1.6-3+b1", "", ""}, closed: []string{"TEMP-0000000-ABC"}},
 		{what: "a version that is none", from: Package{"jq", "x", "jq", ""}, to: Package{"jq", "1.7", "jq", ""}, closed: []string{"TEMP-0000000-ABC"}},
+		{what: "a number of twenty digits and the one that it is fixed in", from: Package{"snapshot", "1.10000000000000000000", "snapshot", ""}, to: Package{"snapshot", "1.20000000000000000000", "snapshot", ""}, closed: []string{"CVE-2024-10"}},
+		{what: "a number of twenty digits in one of both", from: Package{"jq", "1.7", "jq", ""}, to: Package{"jq", "1.10000000000000000000", "jq", ""}, opened: []string{"TEMP-0000000-ABC"}, open: []string{"TEMP-0000000-ABC"}},
+		{what: "a number of twenty digits, and no version has the fault", from: Package{}, to: Package{"openssl", "1.10000000000000000000", "openssl", ""}, opened: []string{"CVE-2024-0001", "CVE-2024-0002"}, open: []string{"CVE-2024-0001", "CVE-2024-0002"}},
 		{what: "a package that comes", from: Package{}, to: Package{"openssl", "3.0.15-1~deb12u1", "openssl", ""}, opened: []string{"CVE-2024-0002"}, open: []string{"CVE-2024-0002"}},
 	} {
 		got := tr.Compare("bookworm", []Package{c.from}, []Package{c.to})

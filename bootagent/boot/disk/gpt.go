@@ -221,9 +221,11 @@ func ReadNote(r io.ReaderAt, size, sector int64) (t Layout, step, fleet string, 
 	}
 	t = Layout{Size: size, Sector: sector}
 	for i, id := range []*[16]byte{&t.Disk, &t.Partition} {
-		if n, err := hex.Decode(id[:], []byte(words[2+i])[:min(32, len(words[2+i]))]); err != nil || n != len(id) {
+		read, err := hex.DecodeString(words[2+i])
+		if err != nil || len(read) != len(id) {
 			return t, "", "", fmt.Errorf("its first sector has a note that cannot be read: %.80q", line)
 		}
+		*id = [16]byte(read)
 	}
 	if t.Start, err = strconv.ParseInt(words[4], 10, 64); err != nil || t.Start < Mebibyte || t.Start%Mebibyte != 0 ||
 		size >= Mebibyte && t.Start >= t.end() {

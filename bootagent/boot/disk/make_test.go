@@ -107,6 +107,28 @@ func isState(t *testing.T, image string) error {
 	return nil
 }
 
+// A note whose identifiers are longer or shorter than those of a table is not of this program.
+func TestNoteOfOtherIdentifiers(t *testing.T) {
+	l := Layout{Disk: [16]byte{1}, Partition: [16]byte{2}, Start: Mebibyte, Size: diskSize, Sector: 512}
+	note := l.Note(StepGrowing, "f")
+	for _, test := range []struct {
+		note string
+		ok   bool
+	}{
+		{note, true},
+		{strings.Replace(note, "01000000", "0100000000000000", 1), false},
+		{strings.Replace(note, "02000000", "0200000000000000", 1), false},
+		{strings.Replace(note, "01000000", "010000", 1), false},
+		{strings.Replace(note, "02000000", "0200000", 1), false},
+		{strings.Replace(note, "01000000", "0100000x", 1), false},
+	} {
+		again, step, _, err := ReadNote(bytes.NewReader(l.First(test.note)), diskSize, 512)
+		if (err == nil) != test.ok || test.ok && (again != l || step != StepGrowing) {
+			t.Errorf("%q: %+v, %q, %v", test.note, again, step, err)
+		}
+	}
+}
+
 func TestMakeTakesOnlyWhatIsEmpty(t *testing.T) {
 	ask, serial := &spec.NewStateDisk{}, &spec.NewStateDisk{Disks: []string{"0x5000ABCD"}}
 	for _, test := range []struct {

@@ -47,6 +47,9 @@ func replay(log []byte, registers map[uint]Register, programs map[Register]bool)
 	b := begun{others: registers[manager]}
 	left := map[int]Register{}
 	if len(log) > 0 {
+		if err := checkHashes(log); err != nil {
+			return begun{}, err
+		}
 		parsed, err := tcg.ParseEventLog(log, tcg.ParseOpts{AllowPadding: true})
 		if err != nil {
 			return begun{}, fmt.Errorf("the firmware's log: %w", err)
@@ -89,6 +92,31 @@ func replay(log []byte, registers map[uint]Register, programs map[Register]bool)
 		return begun{}, fmt.Errorf("the firmware's log is not what register %d has", stubRegister)
 	}
 	return b, nil
+}
+
+// checkHashes refuses a log whose first event lists hashes that no TPM has: the parser makes room for each one
+// that is listed under a digest's number, at each digest.
+func checkHashes(log []byte) error {
+	const most, largest, signature = 8, 64, "Spec ID Event03\x00"
+	if len(log) < 60 || string(log[32:48]) != signature {
+		return nil // it lists none
+	}
+	count := binary.LittleEndian.Uint32(log[56:])
+	if count > most {
+		return fmt.Errorf("the firmware's log lists %d hashes, %d are the most", count, most)
+	}
+	listed := map[uint16]bool{}
+	for h := log[60:]; count > 0 && len(h) >= 4; count, h = count-1, h[4:] { // of a list that is cut the parser says so
+		id, size := binary.LittleEndian.Uint16(h), binary.LittleEndian.Uint16(h[2:])
+		if listed[id] {
+			return fmt.Errorf("the firmware's log lists hash %#04x twice", id)
+		}
+		if size > largest {
+			return fmt.Errorf("the firmware's log lists hash %#04x with %d bytes, %d are the most", id, size, largest)
+		}
+		listed[id] = true
+	}
+	return nil
 }
 
 // fold returns what the events of a log leave in each register.

@@ -3,8 +3,12 @@
 package attest
 
 import (
+	"bytes"
+	"encoding/binary"
 	"encoding/hex"
+	"math"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 
@@ -62,6 +66,58 @@ func registersOfOVMF(t testing.TB) map[uint]Register {
 	return registers
 }
 
+// listing is a firmware's log whose first event lists these hashes, each as a number and a size, and whose
+// second event has as many digests of one byte by hash 11, and as many bytes behind them.
+func listing(hashes [][2]uint16, digests, behind int) []byte {
+	le := binary.LittleEndian
+	head := append([]byte("Spec ID Event03\x00"), 0, 0, 0, 0, 0, 2, 0, 2)
+	head = le.AppendUint32(head, uint32(len(hashes)))
+	for _, h := range hashes {
+		head = le.AppendUint16(le.AppendUint16(head, h[0]), h[1])
+	}
+	head = append(head, 0) // the vendor says nothing
+	log := le.AppendUint32(append([]byte{0, 0, 0, 0, 3, 0, 0, 0}, make([]byte, 20)...), uint32(len(head)))
+	log = append(append(log, head...), 0, 0, 0, 0, 1, 0, 0, 0)
+	log = le.AppendUint32(log, uint32(digests))
+	log = append(log, bytes.Repeat([]byte{11, 0, 0}, digests)...)
+	return append(le.AppendUint32(log, uint32(behind)), make([]byte, behind)...)
+}
+
+// slowLog is a log that a quote may have, of which each digest would cost room for each hash that is listed.
+func slowLog() []byte {
+	hashes := slices.Repeat([][2]uint16{{11, math.MaxUint16}}, 100_000)
+	hashes[len(hashes)-1][1] = 1
+	return listing(hashes, 160_000, math.MaxUint16)
+}
+
+// TestReplayListedHashes: a log that lists more hashes than a TPM has banks, one of them twice, or with a size that
+// no hash has, is refused before anything is parsed.
+func TestReplayListedHashes(t *testing.T) {
+	if n := len(slowLog()); n > spec.MaxFirmware {
+		t.Fatalf("%d bytes: no quote has so much", n)
+	}
+	var nine [][2]uint16
+	for i := range uint16(9) {
+		nine = append(nine, [2]uint16{11 + i, 1})
+	}
+	for _, test := range []struct {
+		name string
+		log  []byte
+		want string
+	}{
+		{"eight", listing(nine[:8], 1, 0), "an event of register 0 has no SHA-256"},
+		{"nine", listing(nine, 1, 0), "lists 9 hashes, 8 are the most"},
+		{"twice", listing([][2]uint16{{11, 32}, {11, 1}}, 1, 100), "lists hash 0x000b twice"},
+		{"large", listing([][2]uint16{{11, 1}, {12, 65}}, 1, 0), "lists hash 0x000c with 65 bytes, 64 are the most"},
+		{"slow", slowLog(), "lists 100000 hashes"},
+		{"cut", listing(nine[:8], 1, 0)[:70], "the firmware's log: "},
+	} {
+		if _, err := replay(test.log, registersOfOVMF(t), nil); err == nil || !strings.Contains(err.Error(), test.want) {
+			t.Errorf("%s: %v, want %q", test.name, err, test.want)
+		}
+	}
+}
+
 // FuzzReplay: whatever a firmware's log is, it is refused or gives the registers that were quoted.
 func FuzzReplay(f *testing.F) {
 	log, err := os.ReadFile("testdata/ovmf.log")
@@ -70,6 +126,7 @@ func FuzzReplay(f *testing.F) {
 	}
 	f.Add(log)
 	f.Add([]byte{})
+	f.Add(listing([][2]uint16{{11, 65}, {11, 1}}, 1, 65))
 	registers := registersOfOVMF(f)
 	f.Fuzz(func(t *testing.T, log []byte) {
 		if _, err := replay(log, registers, nil); err != nil {

@@ -142,7 +142,7 @@ func (p *Probe) takes(from int, frame []byte) bool {
 		p.at.Send(from, answer)
 		return true
 	case len(frame) >= 42 && machine.TypeOf(frame) == machine.TypeIPv4 && [4]byte(frame[30:34]) == mine:
-		body := frame[14+int(frame[14]&15)*4:]
+		body := frame[min(14+int(frame[14]&15)*4, len(frame)):]
 		switch {
 		case frame[23] == 1 && len(body) >= 8 && body[0] == 0:
 			p.hear(ping)

@@ -66,6 +66,24 @@ func TestProbe(t *testing.T) {
 	}
 }
 
+// TestProbeShortFrames: a packet that ends within the header that it claims to have is taken and left unread.
+func TestProbeShortFrames(t *testing.T) {
+	mine := netip.MustParseAddr("10.0.2.77")
+	p := newProbe(&machine.Switch{}, own, netip.MustParseAddr("10.0.2.15"), mine)
+	for length := 42; length <= 75; length++ {
+		for words := range byte(16) {
+			for _, protocol := range []byte{1, 6} {
+				frame := make([]byte, length)
+				frame[12], frame[14], frame[23] = 0x08, 4<<4|words, protocol
+				copy(frame[30:], mine.AsSlice())
+				if !p.takes(1, frame) {
+					t.Errorf("%d bytes, a header of %d words, protocol %d: passed on", length, words, protocol)
+				}
+			}
+		}
+	}
+}
+
 // answer is the machine.
 func answer(conn net.Conn, card net.HardwareAddr, resets chan<- bool) {
 	for {

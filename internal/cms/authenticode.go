@@ -115,6 +115,9 @@ func openImage(program []byte) (*pe.File, *pe.OptionalHeader64, error) {
 // hashImage hashes a program without its signatures: headers and sections in the order of the file,
 // one after another, then what is behind them.
 func hashImage(f *pe.File, o *pe.OptionalHeader64, bare []byte) ([]byte, error) {
+	if len(bare) < headerAt+4 {
+		return nil, errors.New("its header is damaged")
+	}
 	header := int(binary.LittleEndian.Uint32(bare[headerAt:]))
 	if int64(o.SizeOfHeaders) > int64(len(bare)) || int(o.SizeOfHeaders) < header+signaturesAt+8 {
 		return nil, errors.New("its header is damaged")

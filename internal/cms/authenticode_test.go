@@ -4,6 +4,7 @@ package cms
 
 import (
 	"bytes"
+	"debug/pe"
 	"encoding/binary"
 	"encoding/pem"
 	"os"
@@ -121,16 +122,62 @@ func TestDamaged(t *testing.T) {
 	}
 }
 
-// FuzzSign: whatever a program is, it is signed or refused.
+// headers is a program of headers alone, which say how long they are, and where its signatures are.
+func headers(t testing.TB, size uint32, signatures pe.DataDirectory) []byte {
+	t.Helper()
+	dos := append([]byte("MZ"), make([]byte, headerAt-2)...)
+	optional := pe.OptionalHeader64{Magic: 0x20b, SizeOfHeaders: size, NumberOfRvaAndSizes: 16}
+	optional.DataDirectory[pe.IMAGE_DIRECTORY_ENTRY_SECURITY] = signatures
+	data, err := binary.Append(append(dos, headerAt+4, 0, 0, 0, 'P', 'E', 0, 0), binary.LittleEndian, struct {
+		pe.FileHeader
+		pe.OptionalHeader64
+	}{pe.FileHeader{Machine: pe.IMAGE_FILE_MACHINE_AMD64, SizeOfOptionalHeader: uint16(binary.Size(optional))}, optional})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return data
+}
+
+// TestSignaturesInHeaders: a program whose signatures begin within its headers is refused.
+func TestSignaturesInHeaders(t *testing.T) {
+	whole := headers(t, 0, pe.DataDirectory{})
+	size := uint32(len(whole))
+	whole = headers(t, size, pe.DataDirectory{})
+	_, sum, err := imageDigest(whole)
+	if err != nil {
+		t.Fatalf("without signatures: %v", err)
+	}
+	if named, err := ImageDigest(whole); err != nil || !bytes.Equal(named, sum) {
+		t.Errorf("without signatures: %x, want %x: %v", named, sum, err)
+	}
+	for at := range size {
+		program := headers(t, 0, pe.DataDirectory{VirtualAddress: at, Size: size - at})
+		if _, _, err := imageDigest(program); err == nil {
+			t.Errorf("signatures from byte %d: it has a digest to sign", at)
+		}
+		if _, err := ImageDigest(program); err == nil {
+			t.Errorf("signatures of %d of %d bytes: it has a digest", size-at, size)
+		}
+	}
+}
+
+// FuzzSign: whatever a program is, it has its digests or is refused.
 func FuzzSign(f *testing.F) {
 	data, err := os.ReadFile(stub)
 	if err == nil {
 		f.Add(data)
 	}
 	f.Add([]byte("MZ"))
+	size := uint32(len(headers(f, 0, pe.DataDirectory{})))
+	f.Add(headers(f, size, pe.DataDirectory{}))
+	f.Add(headers(f, size, pe.DataDirectory{Size: size}))
+	f.Add(headers(f, 0, pe.DataDirectory{VirtualAddress: 8, Size: size - 8}))
 	f.Fuzz(func(t *testing.T, data []byte) {
 		if bare, sum, err := imageDigest(data); err == nil && (len(sum) != 32 || len(bare)%8 != 0) {
 			t.Errorf("%d bytes, digest %x", len(bare), sum)
+		}
+		if sum, err := ImageDigest(data); err == nil && len(sum) != 32 {
+			t.Errorf("digest %x", sum)
 		}
 	})
 }

@@ -46,6 +46,14 @@ func (r *Run) putCurrent(ctx context.Context, keys *chain.Chain) (published.Stam
 	return r.Publisher.putFleet(ctx, x.Root.Fleet, statement{raw, []string{"current"}, oci.TypeFleet, sign.PredicateFleet, freshFor}, also...)
 }
 
+// keepsAll refuses to write fleet:current again without what a later release has put into it.
+func (r *Run) keepsAll() error {
+	if r.State.Current == nil {
+		return nil
+	}
+	return KeepsAll("fleet:current", r.State.Current.LeftOut)
+}
+
 // KeepsAll refuses to write a document again without what was left out of it.
 func KeepsAll(document string, leftOut []string) error {
 	if leftOut == nil {

@@ -150,10 +150,8 @@ func (c *Plan) describe(now time.Time) *spec.FleetChange {
 // Write signs and pushes, in the order that the package comment promises.
 func (r *Run) Write(ctx context.Context, policy published.Policy) error {
 	p, v, c := r.Publisher, r.State, r.Plan
-	if v.Current != nil {
-		if err := KeepsAll("fleet:current", v.Current.LeftOut); err != nil {
-			return err
-		}
+	if err := r.keepsAll(); err != nil {
+		return err
 	}
 	if c.first != nil && !p.Dry {
 		if err := c.first(ctx); err != nil {

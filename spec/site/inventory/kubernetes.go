@@ -86,15 +86,7 @@ func ReadKube(c *shape.Checker, name string, data []byte) (nodes []NodeDoc, ok b
 	if !taken && !kube {
 		return nil, false
 	}
-	end := func() report.Pos {
-		rest := bytes.TrimLeft(data[d.InputOffset():], " \t\r\n")
-		return report.Pos{Src: src, Line: 1 + int32(bytes.Count(data[:len(data)-len(rest)], []byte("\n"))), Col: 1}
-	}
-	if _, err := d.Token(); err != nil {
-		c.Errorf(end(), "json", "", "the end of the object of the nodes is not there: %v", err)
-	} else if _, err := d.Token(); err != io.EOF {
-		c.Errorf(end(), "json", "give each output of kubectl as a file of its own", "more follows after the object of the nodes")
-	}
+	checkEnd(c, src, d, data)
 	ownUUIDs(c, nodes)
 	if len(other) > 0 {
 		c.Warnf(nodes[0].Name.At, "self-reported", "compare them: a node that was taken over chooses its overrides by another one's name",
@@ -106,6 +98,20 @@ func ReadKube(c *shape.Checker, name string, data []byte) (nodes []NodeDoc, ok b
 			"labels and UUIDs from Kubernetes are what each kubelet says of itself: a node that was taken over chooses its overrides by them")
 	}
 	return nodes, true
+}
+
+// checkEnd wants an object to end, and the file with it.
+func checkEnd(c *shape.Checker, src *report.Source, d *json.Decoder, data []byte) {
+	_, cut := d.Token()
+	_, more := d.Token()
+	rest := bytes.TrimLeft(data[d.InputOffset():], " \t\r\n")
+	at := report.Pos{Src: src, Line: 1 + int32(bytes.Count(data[:len(data)-len(rest)], []byte("\n"))), Col: 1}
+	switch {
+	case cut != nil:
+		c.Errorf(at, "json", "", "the end of the object of the nodes is not there: %v", cut)
+	case more != io.EOF:
+		c.Errorf(at, "json", "give each output of kubectl as a file of its own", "more follows after the object of the nodes")
+	}
 }
 
 // ownUUIDs takes from the nodes the UUIDs that are not one machine's own: such a node is

@@ -256,8 +256,8 @@ func (a *app) rolloutRunCommand() *cobra.Command {
 }
 
 func (x *runFlags) run(ctx context.Context, a *app, name string, files []string) error {
-	if x.interval < time.Second {
-		return cli.Usage("", "--interval is a second or more")
+	if x.interval <= 0 {
+		return cli.Usage("", "--interval is above 0")
 	}
 	limited, cancel := context.WithTimeout(ctx, x.patience)
 	defer cancel()

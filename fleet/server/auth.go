@@ -165,7 +165,10 @@ func (s *Server) login(w http.ResponseWriter, req *http.Request) {
 			s.show(w, req, http.StatusTooManyRequests, login, s.loginForm(req.PostFormValue("to"), "This token came too often: wait a minute."))
 			return
 		}
-		act := map[bool]audit.Act{true: audit.Login, false: audit.Denied}[may]
+		act := audit.Denied
+		if may {
+			act = audit.Login
+		}
 		logins{s}.note(req, who.Name, act, string(who.Role), "from "+address(req))
 	}
 	if !may {
